@@ -1,0 +1,3 @@
+//! catalog
+#![no_std]
+extern crate alloc;

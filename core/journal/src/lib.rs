@@ -1,0 +1,14 @@
+//! The journal's frames: layout, batch assembly, scan and verdict, recycling. Performs no I/O.
+#![no_std]
+#![forbid(unsafe_code)]
+#![warn(
+    clippy::match_wildcard_for_single_variants,
+    clippy::wildcard_enum_match_arm
+)]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod record;
+
+pub use record::{Progress, Record, SuperblockRecord, Ticket};

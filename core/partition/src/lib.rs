@@ -1,0 +1,3 @@
+//! partition
+#![no_std]
+extern crate alloc;

@@ -1,0 +1,191 @@
+//! What goes into a replica and what comes out of it.
+
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+use wire::{
+    ClientId, Op, PrepareHeader, ReplicaId, RequestNumber, SessionNumber, View,
+};
+
+use crate::{Ignore, Message, Superblock};
+
+/// One replicated entry: the header that names it and its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepare {
+    /// Sealed for `body`.
+    pub header: PrepareHeader,
+    /// The state machine's own encoding.
+    pub body: Bytes,
+}
+
+/// The shell's name for a request that waits for its reply; means nothing to the replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Token(pub u64);
+
+/// Who asks, which decides how duplicates are recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The node itself, or a data group's batch: the state machine tells duplicates apart.
+    Internal,
+    /// A client that registers a session: the op becomes the session number and replaces an older one.
+    Register {
+        /// The client.
+        client: ClientId,
+    },
+    /// A session's metadata request: executed at most once (V14).
+    Session {
+        /// The client.
+        client: ClientId,
+        /// Its session.
+        session: SessionNumber,
+        /// The request's number.
+        request: RequestNumber,
+    },
+}
+
+/// A request that passed the shell's admission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Returned with the reply or refusal.
+    pub token: Token,
+    /// Who asks.
+    pub origin: Origin,
+    /// The kind of op, as the state machine names it.
+    pub operation: u16,
+    /// The state machine's own encoding.
+    pub body: Bytes,
+}
+
+/// One event for a replica.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// From another replica of the group.
+    Message(Message),
+    /// From a client, by way of the shell.
+    Request(Request),
+    /// Time has passed. Expected every 10 ms; nothing breaks when it is late.
+    Tick,
+    /// The prepare with this op and checksum is durable here.
+    PrepareWritten {
+        /// The op.
+        op: Op,
+        /// Its header's checksum.
+        checksum: u128,
+    },
+    /// The superblock with this sequence number (see [`Superblock::sequence`]) is durable here.
+    SuperblockWritten {
+        /// The sequence number.
+        sequence: u64,
+    },
+    /// The state machine has executed the op of an [`Effect::Apply`]; they are answered in order.
+    Applied {
+        /// The op.
+        op: Op,
+        /// Kept for retries when a client asked for the op.
+        reply: Bytes,
+        /// Clients whose sessions the op has ended.
+        ended: Vec<ClientId>,
+    },
+    /// A checkpoint of the state after `op` is durable here, segments and snapshot.
+    CheckpointWritten {
+        /// The last op that it contains.
+        op: Op,
+    },
+}
+
+/// What the shell has to do. Effects that must wait for a disk are emitted after that disk's completion
+/// came in, so they may be carried out in any order, except that `Apply` keeps its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Send to another replica; may be lost.
+    Send {
+        /// The receiver.
+        to: ReplicaId,
+        /// The message.
+        message: Message,
+    },
+    /// Make a prepare durable, then report [`Input::PrepareWritten`].
+    WritePrepare(Prepare),
+    /// Make a superblock durable, then report [`Input::SuperblockWritten`].
+    WriteSuperblock(Superblock),
+    /// Execute a committed op, then report [`Input::Applied`].
+    Apply {
+        /// The op.
+        prepare: Prepare,
+        /// The request that waits for it here, if there is one.
+        token: Option<Token>,
+    },
+    /// Answer a repeated request from the client table.
+    Reply {
+        /// The request.
+        token: Token,
+        /// The op that executed it.
+        op: Op,
+        /// The reply of that time.
+        body: Bytes,
+    },
+    /// Answer a request that is not executed.
+    Refuse {
+        /// The request.
+        token: Token,
+        /// Why.
+        reason: Refusal,
+    },
+    /// The client table is full: this client's session was evicted, the same on every replica.
+    Evict {
+        /// The client.
+        client: ClientId,
+        /// Its session.
+        session: SessionNumber,
+    },
+    /// View, status or primary changed.
+    StatusChanged,
+    /// Something happened that an operator or a test counts.
+    Note(Note),
+}
+
+/// Why a request is not executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Another replica is the primary.
+    NotPrimary {
+        /// Whom to ask.
+        primary: ReplicaId,
+    },
+    /// No primary serves at this moment: view change, recovery, or the inherited suffix is not committed.
+    NotReady,
+    /// The pipeline is full.
+    Busy,
+    /// The client has no session here, or another one.
+    NoSession,
+    /// An older request of the session; its reply is no longer kept.
+    Stale,
+    /// Another request of the session is in flight.
+    InFlight,
+    /// The same request is in flight already; its reply goes to the newer asker, this one is dropped.
+    Superseded,
+    /// The view changed before the op committed here; it may or may not be executed.
+    Unknown,
+}
+
+/// Things that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A message was ignored.
+    Ignored(Ignore),
+    /// The replica left normal status for a view.
+    ViewChangeStarted {
+        /// The view.
+        view: View,
+    },
+    /// The replica is in normal status in a view.
+    ViewEntered {
+        /// The view.
+        view: View,
+    },
+    /// Ops were committed.
+    Committed {
+        /// The highest.
+        op: Op,
+    },
+}

@@ -1,0 +1,3 @@
+//! vsr
+#![no_std]
+extern crate alloc;
