@@ -1,0 +1,72 @@
+# Everything that a developer or CI calls. `make help` lists it.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+CARGO ?= cargo
+# cargo-nextest where it is installed, else cargo test.
+NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
+
+SEED ?= 1
+N ?= 200
+FIRST ?= 1
+ARGS ?=
+
+.PHONY: help
+help: ## List the targets.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+.PHONY: check
+check: ## Read-only checks: format, clippy, docs, tidy.
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	$(CARGO) test --quiet -p tidy
+
+.PHONY: fix
+fix: ## Format the code.
+	$(CARGO) fmt --all
+
+.PHONY: test
+test: check ## Everything: checks, unit, property, simulator and integration tests, doc tests.
+ifeq ($(NEXTEST),yes)
+	$(CARGO) nextest run --workspace --no-fail-fast
+else
+	@echo "cargo-nextest is not installed: falling back to cargo test"
+	$(CARGO) test --workspace --no-fail-fast --lib --bins --tests
+endif
+	$(CARGO) test --workspace --doc --quiet
+	$(MAKE) --no-print-directory sim-fixed
+
+.PHONY: build
+build: ## The release binaries.
+	$(CARGO) build --release --quiet -p server -p cli
+
+.PHONY: demo
+demo: build ## The main job, end to end, on real data: kill the server under load and lose nothing.
+	./scripts/demo.sh
+
+.PHONY: run
+run: build ## One server on ./data, with the compiled-in configuration.
+	./target/release/cohort-server $(ARGS)
+
+.PHONY: sim
+sim: ## One simulated run: make sim SEED=7
+	$(CARGO) run --release --quiet -p simulator -- run --seed $(SEED) $(ARGS)
+
+.PHONY: sim-campaign
+sim-campaign: ## Many simulated runs: make sim-campaign N=1000 FIRST=1
+	$(CARGO) run --release --quiet -p simulator -- campaign --first $(FIRST) --count $(N) $(ARGS)
+
+.PHONY: sim-fixed
+sim-fixed: ## The seeds of every test run: a fixed set and some fresh ones, which are printed.
+	$(CARGO) run --release --quiet -p simulator -- campaign --first 1 --count 100
+	$(CARGO) run --release --quiet -p simulator -- campaign --first $$(date +%s) --count 50
+
+.PHONY: bench
+bench: build ## Measure: probe, produce, consume, ping, as ratios within one run.
+	$(CARGO) run --release --quiet -p bench -- all $(ARGS)
+
+.PHONY: clean
+clean: ## Remove what was built.
+	$(CARGO) clean

@@ -1,0 +1,342 @@
+//! What goes into a shard and what comes out of it.
+
+use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
+use core::net::SocketAddr;
+
+use bytes::Bytes;
+use catalog::{CatalogSnapshot, Change, Projection};
+use journal::{Progress, Record};
+use partition::{DataSnapshot, SegmentChange, SegmentId};
+use vsr::ClientSessions;
+use wire::{ConsensusGroup, DecodeError, FrameHeader, Op, ReplicaId, ShardId};
+
+use crate::work::{Answer, Origin, Work};
+
+/// A connection of this shard; never reused while the process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// Names something that the shell was asked to do; counts up from 1 within its kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IoTicket(pub u64);
+
+/// One event for a shard.
+#[derive(Debug)]
+pub enum Input {
+    /// A client connected to this shard.
+    Opened {
+        /// The connection.
+        connection: ConnectionId,
+        /// The client's address.
+        peer: SocketAddr,
+    },
+    /// A frame whose header and checksum are right.
+    Frame {
+        /// Where it came in.
+        connection: ConnectionId,
+        /// Its header.
+        header: FrameHeader,
+        /// Its body.
+        body: Bytes,
+    },
+    /// Bytes that are no frame. The shell reads nothing more from this connection.
+    BadFrame {
+        /// Where they came in.
+        connection: ConnectionId,
+        /// The header, if there were enough bytes for one.
+        header: Option<FrameHeader>,
+        /// What is wrong.
+        error: DecodeError,
+    },
+    /// The connection is gone; nothing can be sent to it.
+    Closed {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// From another shard of this node. Messages of one shard arrive in the order sent.
+    Mesh {
+        /// The sender.
+        from: ShardId,
+        /// The message.
+        message: MeshMessage,
+    },
+    /// From another node.
+    Peer {
+        /// The sender.
+        from: ReplicaId,
+        /// The consensus group that it is about.
+        group: ConsensusGroup,
+        /// The message.
+        message: vsr::Message,
+    },
+    /// Time has passed. Expected every 10 ms; nothing breaks when it is late.
+    Tick,
+    /// How far this shard's records are durable.
+    Journal(Progress),
+    /// The journal needs room, and this group, one of this shard's, keeps its oldest file.
+    CheckpointWanted {
+        /// The consensus group.
+        group: ConsensusGroup,
+    },
+    /// Every [`Effect::Change`] up to this ticket is carried out.
+    Changed {
+        /// The last of them.
+        through: IoTicket,
+    },
+    /// An [`Effect::Read`] ended.
+    Read {
+        /// The read.
+        ticket: IoTicket,
+        /// The bytes, or why they cannot be had (for people).
+        result: Result<Bytes, String>,
+    },
+    /// An [`Effect::Flush`] ended: the bytes are on the disk.
+    Flushed {
+        /// The flush.
+        ticket: IoTicket,
+    },
+    /// An [`Effect::WriteSnapshot`] ended: the file and its directory are on the disk.
+    SnapshotWritten {
+        /// The consensus group.
+        group: ConsensusGroup,
+        /// The op of the snapshot.
+        op: Op,
+    },
+    /// An [`Effect::CheckPassword`] ended.
+    PasswordChecked {
+        /// The check.
+        ticket: IoTicket,
+        /// Whether the password is right.
+        valid: bool,
+        /// 32 fresh random bytes, which become the session's secret.
+        secret: [u8; 32],
+    },
+    /// An [`Effect::HashPassword`] ended.
+    PasswordHashed {
+        /// The request.
+        ticket: IoTicket,
+        /// The PHC string.
+        phc: String,
+    },
+    /// Finish what is in flight, take nothing new, then say [`Effect::Stopped`].
+    Stop,
+}
+
+/// What the shell has to do. Effects may be carried out in any order, except that sends to one
+/// connection or one shard, and records, keep theirs.
+#[derive(Debug)]
+pub enum Effect {
+    /// Send a frame, its pieces one after the other.
+    Send {
+        /// To whom.
+        connection: ConnectionId,
+        /// The pieces.
+        frame: Vec<Bytes>,
+    },
+    /// Send what is queued, then close.
+    Close {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// Read nothing more from this connection until it is resumed: too much of it is in flight.
+    Pause {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// Read on.
+    Resume {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// To another shard of this node. Never lost.
+    Mesh {
+        /// The receiver.
+        to: ShardId,
+        /// The message.
+        message: MeshMessage,
+    },
+    /// To another node. May be lost.
+    Peer {
+        /// The receiver.
+        to: ReplicaId,
+        /// The consensus group that it is about.
+        group: ConsensusGroup,
+        /// The message.
+        message: vsr::Message,
+    },
+    /// Make this record durable and report [`Input::Journal`]. The n-th record of a shard is ticket n.
+    Journal(Record),
+    /// Change a segment, in the background; a failure ends the process.
+    Change {
+        /// Reported back by [`Input::Changed`].
+        ticket: IoTicket,
+        /// The change.
+        change: SegmentChange,
+    },
+    /// Read a range of a segment; fewer bytes at the file's end are no error.
+    Read {
+        /// Reported back by [`Input::Read`].
+        ticket: IoTicket,
+        /// The segment.
+        segment: SegmentId,
+        /// Byte position in the file.
+        position: u64,
+        /// Bytes.
+        length: u32,
+    },
+    /// Flush segments and their directories to the disk; those that are gone are no error. A failure
+    /// ends the process.
+    Flush {
+        /// Reported back by [`Input::Flushed`].
+        ticket: IoTicket,
+        /// The segments.
+        segments: Vec<SegmentId>,
+    },
+    /// Write a snapshot to the disk. A failure ends the process.
+    WriteSnapshot {
+        /// The snapshot.
+        snapshot: Box<GroupSnapshot>,
+    },
+    /// Check a password against a PHC string, off the shard.
+    CheckPassword {
+        /// Reported back by [`Input::PasswordChecked`].
+        ticket: IoTicket,
+        /// The password.
+        password: Secret,
+        /// The PHC string; `None` when there is no such user: check against a constant, so that time
+        /// does not tell, and answer that it is not valid.
+        phc: Option<String>,
+    },
+    /// Hash a password into a PHC string, off the shard.
+    HashPassword {
+        /// Reported back by [`Input::PasswordHashed`].
+        ticket: IoTicket,
+        /// The password.
+        password: Secret,
+    },
+    /// This shard serves: its groups are in normal status and it knows the metadata.
+    Ready,
+    /// After [`Input::Stop`]: nothing is in flight any more.
+    Stopped,
+    /// Something happened that an operator or a test counts.
+    Note(Note),
+}
+
+/// A password on its way to the hashing pool; never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl core::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Between the shards of one node.
+#[derive(Debug)]
+pub enum MeshMessage {
+    /// Work for a group that the receiver hosts.
+    Work {
+        /// Where the answer goes.
+        origin: Origin,
+        /// The work.
+        work: Box<Work>,
+    },
+    /// The answer.
+    Answer {
+        /// Whom it is for.
+        origin: Origin,
+        /// The answer.
+        answer: Box<Answer>,
+    },
+    /// Nobody waits for the answer any more, or the wait of a poll is over: answer at once with what is
+    /// there.
+    Hurry {
+        /// The work.
+        origin: Origin,
+    },
+    /// The whole metadata: the first that a shard hears of it.
+    Projection(Box<Projection>),
+    /// The changes of one metadata op, in op order.
+    Changes {
+        /// The op.
+        op: Op,
+        /// What it changed; may be empty.
+        changes: Arc<[Change]>,
+    },
+    /// Which sessions gave a sign of life, gained or lost a connection since the last report.
+    Liveness(Vec<crate::liveness::Sign>),
+}
+
+/// What one consensus group needs to start after a restart without the ops before.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct GroupSnapshot {
+    /// The consensus group.
+    pub group: ConsensusGroup,
+    /// The last op in it.
+    pub op: Op,
+    /// That op's prepare.
+    pub checksum: u128,
+    /// The timestamp of that op, so that time does not fall behind it (V16).
+    pub timestamp: wire::Timestamp,
+    /// The client table.
+    pub client_sessions: ClientSessions,
+    /// The state machine.
+    pub state: StateSnapshot,
+}
+
+/// The state of one state machine.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub enum StateSnapshot {
+    /// Group 0.
+    Metadata(CatalogSnapshot),
+    /// Groups 1..=G.
+    Data(DataSnapshot),
+}
+
+/// Things that happened, by consensus group where there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A replica's note.
+    Replica {
+        /// The consensus group.
+        group: ConsensusGroup,
+        /// The note.
+        note: vsr::Note,
+    },
+    /// A consensus group does not serve, and why.
+    OutOfService {
+        /// The consensus group.
+        group: ConsensusGroup,
+        /// For people.
+        reason: String,
+    },
+    /// A segment's bytes are not what was written; only its partition is out of service.
+    Damaged {
+        /// The segment.
+        segment: SegmentId,
+        /// For people.
+        reason: String,
+    },
+    /// A checkpoint is durable.
+    Checkpoint {
+        /// The consensus group.
+        group: ConsensusGroup,
+        /// Its op.
+        op: Op,
+    },
+    /// A session began.
+    SessionRegistered {
+        /// Its number.
+        session: wire::SessionNumber,
+    },
+    /// A session ended.
+    SessionEnded {
+        /// Its number.
+        session: wire::SessionNumber,
+        /// Why.
+        reason: catalog::EndReason,
+    },
+    /// A login was refused.
+    LoginRefused,
+}
