@@ -122,6 +122,16 @@ impl Batch {
         Ok(header)
     }
 
+    /// Checks that the fields which the broker stamps are 0, as in a send.
+    pub(crate) fn check_unstamped(&self) -> Result<(), DecodeError> {
+        let header = &self.header;
+        let stamped = [header.base_offset, header.timestamp, header.stamp_checksum];
+        match stamped.into_iter().find(|value| *value != 0) {
+            None => Ok(()),
+            Some(value) => Err(error("batch stamp", Problem::Invalid { value })),
+        }
+    }
+
     fn check(&self) -> Result<(), DecodeError> {
         let header = &self.header;
         if header.count == 0 {

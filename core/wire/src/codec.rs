@@ -5,6 +5,8 @@ use core::fmt;
 
 use bytes::Bytes;
 
+use crate::Batch;
+
 /// Why foreign bytes could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} at byte {position}: {problem}")]
@@ -116,6 +118,22 @@ impl Reader {
         }
     }
 
+    /// The error of a value, read at `position`, that the field cannot have.
+    #[must_use]
+    pub fn invalid(
+        &self,
+        field: &'static str,
+        position: usize,
+        value: impl Into<u64>,
+    ) -> DecodeError {
+        let value = value.into();
+        DecodeError {
+            field,
+            position,
+            problem: Problem::Invalid { value },
+        }
+    }
+
     fn skip(&mut self, field: &'static str, size: usize) -> Result<(), DecodeError> {
         let left = self.left();
         if size <= left {
@@ -199,9 +217,13 @@ impl Reader {
     /// Reads a u32 count of items that take at least `item_size` bytes each, so that the count may size
     /// an allocation.
     ///
+    /// # Panics
+    /// When `item_size` is 0: any count would pass.
+    ///
     /// # Errors
     /// `Truncated` when the bytes left cannot hold so many items.
     pub fn count(&mut self, field: &'static str, item_size: usize) -> Result<usize, DecodeError> {
+        assert!(item_size > 0);
         let start = self.position;
         let count = self.u32(field)?;
         let needed = u64::from(count) * item_size as u64;
@@ -215,6 +237,41 @@ impl Reader {
                 problem: Problem::Truncated { needed, left },
             })
         }
+    }
+
+    /// Reads a batch as a producer sends it: checked as [`Batch::read`] does, and not stamped.
+    ///
+    /// # Errors
+    /// Names the first field that is wrong.
+    pub fn batch(&mut self, field: &'static str) -> Result<Batch, DecodeError> {
+        let start = self.position;
+        let at = |error: DecodeError| DecodeError {
+            position: start + error.position,
+            ..error
+        };
+        let batch = Batch::read(&self.body.slice(start..)).map_err(at)?;
+        batch.check_unstamped().map_err(at)?;
+        self.bytes(field, batch.header.size as usize)?;
+        Ok(batch)
+    }
+
+    /// Reads one batch of a poll's answer, which must end at or before `end`. Only its size is checked.
+    pub(crate) fn stamped_batch(
+        &mut self,
+        field: &'static str,
+        end: usize,
+    ) -> Result<Bytes, DecodeError> {
+        let start = self.position;
+        let header = Batch::read_header(&self.body[start..end]).map_err(|error| DecodeError {
+            position: start + error.position,
+            ..error
+        })?;
+        let size = header.size as usize;
+        if size > end - start {
+            let (needed, left) = (size as u64, (end - start) as u64);
+            return Err(self.error(field, Problem::Truncated { needed, left }));
+        }
+        self.bytes(field, size)
     }
 
     /// All bytes that are left.
@@ -237,9 +294,15 @@ impl Reader {
     }
 }
 
+/// Byte strings from this size on are passed on as they are; smaller ones are cheaper to copy.
+const SHARED_SIZE_MIN: usize = 1024;
+
 /// Writes fields into a growing body.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {
+    /// What is written up to the last byte string that is shared.
+    parts: Vec<Bytes>,
+    /// What is written since.
     buffer: Vec<u8>,
 }
 
@@ -256,13 +319,17 @@ impl Writer {
     /// An empty body.
     #[must_use]
     pub const fn new() -> Self {
-        Self { buffer: Vec::new() }
+        Self {
+            parts: Vec::new(),
+            buffer: Vec::new(),
+        }
     }
 
     /// An empty body with room for `size` bytes.
     #[must_use]
     pub fn with_capacity(size: usize) -> Self {
         Self {
+            parts: Vec::new(),
             buffer: Vec::with_capacity(size),
         }
     }
@@ -284,6 +351,23 @@ impl Writer {
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.buffer.extend_from_slice(bytes);
         self
+    }
+
+    /// Writes bytes as they are, without copying them when they are many: they become a part of their own.
+    pub fn shared(&mut self, bytes: Bytes) -> &mut Self {
+        if bytes.len() < SHARED_SIZE_MIN {
+            return self.bytes(&bytes);
+        }
+        self.seal();
+        self.parts.push(bytes);
+        self
+    }
+
+    fn seal(&mut self) {
+        if !self.buffer.is_empty() {
+            self.parts
+                .push(Bytes::from(core::mem::take(&mut self.buffer)));
+        }
     }
 
     /// Writes a u8 length and the text.
@@ -322,25 +406,40 @@ impl Writer {
 
     /// Bytes written so far.
     #[must_use]
-    pub const fn len(&self) -> usize {
-        self.buffer.len()
+    pub fn len(&self) -> usize {
+        self.parts.iter().map(Bytes::len).sum::<usize>() + self.buffer.len()
     }
 
     /// Whether nothing was written yet.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.buffer.is_empty()
+        self.parts.is_empty() && self.buffer.is_empty()
     }
 
-    /// The body.
+    /// The body in one piece; copies what was shared.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
-        Bytes::from(self.buffer)
+        Bytes::from(self.into_vec())
     }
 
-    /// The body, to be extended.
+    /// The body in pieces; what was shared is not copied.
+    #[must_use]
+    pub fn into_parts(mut self) -> Vec<Bytes> {
+        self.seal();
+        self.parts
+    }
+
+    /// The body in one piece, to be extended.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
-        self.buffer
+        if self.parts.is_empty() {
+            return self.buffer;
+        }
+        let mut body = Vec::with_capacity(self.len());
+        for part in &self.parts {
+            body.extend_from_slice(part);
+        }
+        body.extend_from_slice(&self.buffer);
+        body
     }
 }

@@ -48,7 +48,7 @@ pub struct FrameHeader {
     pub kind: u8,
     /// [`PROTOCOL_VERSION`].
     pub version: u8,
-    /// Bits that PROTOCOL.md names; unknown ones are refused.
+    /// 0: none is defined, and a frame with any is refused.
     pub flags: u16,
     /// Command code of a request or reply, event code of an event.
     pub code: u32,
@@ -95,6 +95,19 @@ impl FrameHeader {
             high: 0,
             flags: 0,
             ..*request
+        }
+    }
+
+    /// An event's header.
+    #[must_use]
+    pub fn event(code: u32, reason: u32, session: SessionNumber) -> Self {
+        Self {
+            kind: FrameKind::Event as u8,
+            version: PROTOCOL_VERSION,
+            code,
+            status: reason,
+            session: session.0,
+            ..Self::default()
         }
     }
 
@@ -240,6 +253,14 @@ impl FrameHeader {
                 "kind",
                 Problem::Invalid {
                     value: self.kind as u64,
+                },
+            ));
+        }
+        if self.flags != 0 {
+            return Err(error(
+                "flags",
+                Problem::Invalid {
+                    value: self.flags as u64,
                 },
             ));
         }

@@ -15,22 +15,52 @@ extern crate std;
 
 mod batch;
 mod codec;
+mod command;
+mod error_code;
+mod event;
+mod failure;
+mod field;
 mod frame;
 mod hash;
+mod identifier;
 mod ids;
 mod prepare;
+mod reply;
+mod request;
+mod secret;
 mod time;
 
 pub use batch::{
     BATCH_HEADER_SIZE, Batch, BatchBuilder, BatchHeader, Compression, Message, MessageIter,
 };
 pub use codec::{DecodeError, Problem, Reader, Writer};
+pub use command::{Command, Plane};
+pub use error_code::ErrorCode;
+pub use event::{
+    AssignmentChanged, Event, EventCode, EvictionReason, PrimaryChanged, ServerStopping,
+};
+pub use failure::Failure;
 pub use frame::{FRAME_HEADER_SIZE, FRAME_SIZE_MAX, FrameHeader, FrameKind, PROTOCOL_VERSION};
 pub use hash::{checksum64, checksum128, partition_of_key};
+pub use identifier::{Identifier, NAME_SIZE_MAX, NameProblem, check_name};
 pub use ids::{
     ClientId, ClusterId, ConsensusGroup, ConsumerGroupId, CorrelationId, Epoch, Generation,
     Incarnation, MemberId, Offset, Op, PartitionId, PartitionKey, ProducerId, ReplicaId,
     RequestNumber, SessionNumber, ShardId, StreamId, TopicId, UserId, View,
 };
 pub use prepare::{PREPARE_HEADER_SIZE, PrepareHeader};
+pub use reply::{
+    ClusterMetadata, Counter, DeleteResult, GroupPrimary, LoggedIn, Me, Node, OffsetResult,
+    Offsets, OffsetsDeleted, OffsetsStored, PartitionDetails, PartitionsChanged, PollResult,
+    Polled, Reply, SendResult, Sent, Stats, StoreResult, StreamDetails, Streams, TopicDetails,
+    TopicSummary, Topics, UserDetails, Users,
+};
+pub use request::{
+    Acknowledgement, Attach, ChangePassword, Consumer, CreatePartitions, CreateStream, CreateTopic,
+    CreateUser, DeleteConsumerOffset, DeletePartitions, DeleteStream, DeleteTopic, DeleteUser,
+    GetConsumerOffset, GetStream, GetStreams, GetTopic, GetTopics, GetUser, GetUsers, Login,
+    PartitionTarget, PollMessages, PollSection, PollStrategy, Request, SendMessages, SendSection,
+    StoreConsumerOffset, StoreSection, UpdateStream, UpdateTopic, UpdateUser,
+};
+pub use secret::{Password, SessionSecret};
 pub use time::{Time, Timestamp};

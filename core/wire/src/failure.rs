@@ -1,0 +1,76 @@
+//! An error reply.
+
+use alloc::{format, string::String};
+use core::fmt;
+
+use bytes::Bytes;
+
+use crate::{DecodeError, ErrorCode, Problem};
+
+/// Why a request was refused: a code for programs, a text for people. The text names the thing, the
+/// value and the limit; it never holds a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Failure {
+    /// The code, the status of the reply.
+    pub code: ErrorCode,
+    /// The text, the body of the reply.
+    pub text: String,
+}
+
+impl Failure {
+    /// A failure with its text.
+    #[must_use]
+    pub fn new(code: ErrorCode, text: impl Into<String>) -> Self {
+        Self {
+            code,
+            text: text.into(),
+        }
+    }
+
+    /// What to answer to a frame whose header or checksum is wrong.
+    #[must_use]
+    pub fn from_frame(error: &DecodeError) -> Self {
+        let code = match (error.field, error.problem) {
+            ("version", _) => ErrorCode::UnsupportedVersion,
+            ("size", Problem::TooLarge { .. }) => ErrorCode::FrameTooLarge,
+            (_, Problem::Checksum) => ErrorCode::ChecksumMismatch,
+            _ => ErrorCode::MalformedFrame,
+        };
+        Self::new(code, format!("frame: {error}"))
+    }
+
+    /// What to answer to a body that cannot be read.
+    #[must_use]
+    pub fn from_body(error: &DecodeError) -> Self {
+        let code = if error.field.starts_with("batch") {
+            ErrorCode::InvalidBatch
+        } else {
+            ErrorCode::MalformedBody
+        };
+        Self::new(code, format!("body: {error}"))
+    }
+
+    /// The body of the reply.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        Bytes::copy_from_slice(self.text.as_bytes())
+    }
+
+    /// Reads an error reply. A number that this version does not know becomes `Internal`, with the
+    /// number in the text; text that is not UTF-8 is shown as far as it goes.
+    #[must_use]
+    pub fn decode(status: u32, body: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(body);
+        match ErrorCode::from_code(status) {
+            Some(code) => Self::new(code, text),
+            None => Self::new(ErrorCode::Internal, format!("error {status}: {text}")),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, code) = (self.code.name(), self.code.code());
+        write!(f, "{} ({name}, {code})", self.text)
+    }
+}

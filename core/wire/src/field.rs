@@ -1,0 +1,187 @@
+//! How each type of a body's fields is laid out; bodies are put together from these.
+
+use alloc::{string::String, vec::Vec};
+
+use bytes::Bytes;
+
+use crate::{
+    Batch, ClientId, ClusterId, ConsensusGroup, ConsumerGroupId, DecodeError, Epoch, Generation,
+    Incarnation, Offset, PartitionId, Reader, ReplicaId, SessionNumber, StreamId, Timestamp,
+    TopicId, UserId, View, Writer,
+};
+
+/// A type that a body can have as a field.
+pub(crate) trait Field: Sized {
+    /// The fewest bytes that a value takes, so that counts can be checked before anything is allocated.
+    const SIZE_MIN: usize;
+
+    /// Reads a value; errors name it `field`.
+    fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError>;
+
+    /// Writes a value.
+    fn write(&self, writer: &mut Writer);
+}
+
+macro_rules! integers {
+    ($($ty:ident)*) => {$(
+        impl Field for $ty {
+            const SIZE_MIN: usize = size_of::<Self>();
+
+            fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
+                reader.$ty(field)
+            }
+
+            fn write(&self, writer: &mut Writer) {
+                writer.$ty(*self);
+            }
+        }
+    )*};
+}
+
+integers! { u8 u16 u32 u64 u128 }
+
+macro_rules! newtypes {
+    ($($name:ident($inner:ty))*) => {$(
+        impl Field for $name {
+            const SIZE_MIN: usize = size_of::<$inner>();
+
+            fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
+                Ok(Self(Field::read(reader, field)?))
+            }
+
+            fn write(&self, writer: &mut Writer) {
+                self.0.write(writer);
+            }
+        }
+    )*};
+}
+
+newtypes! {
+    ClientId(u128) ClusterId(u128) ConsensusGroup(u16) ConsumerGroupId(u64) Epoch(u64)
+    Generation(u64) Incarnation(u64) Offset(u64) PartitionId(u32) ReplicaId(u8) SessionNumber(u64)
+    StreamId(u64) Timestamp(u64) TopicId(u64) UserId(u64) View(u32)
+}
+
+impl Field for bool {
+    const SIZE_MIN: usize = 1;
+
+    fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
+        let start = reader.position();
+        match reader.u8(field)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            value => Err(reader.invalid(field, start, value)),
+        }
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        writer.u8(u8::from(*self));
+    }
+}
+
+/// A u8 length and UTF-8.
+impl Field for String {
+    const SIZE_MIN: usize = 1;
+
+    fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
+        reader.text8(field)
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        writer.text8(self);
+    }
+}
+
+/// 0, or 1 and the value.
+impl<T: Field> Field for Option<T> {
+    const SIZE_MIN: usize = 1;
+
+    fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
+        if bool::read(reader, field)? {
+            Ok(Some(T::read(reader, field)?))
+        } else {
+            Ok(None)
+        }
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        self.is_some().write(writer);
+        if let Some(value) = self {
+            value.write(writer);
+        }
+    }
+}
+
+/// A u32 count and the items.
+impl<T: Field> Field for Vec<T> {
+    const SIZE_MIN: usize = 4;
+
+    fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
+        let count = reader.count(field, T::SIZE_MIN)?;
+        let mut items = Self::with_capacity(count);
+        for _ in 0..count {
+            items.push(T::read(reader, field)?);
+        }
+        Ok(items)
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        writer.count(self.len());
+        for item in self {
+            item.write(writer);
+        }
+    }
+}
+
+/// A batch that no broker has stamped. Its own header tells its size.
+impl Field for Batch {
+    const SIZE_MIN: usize = crate::BATCH_HEADER_SIZE;
+
+    fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
+        reader.batch(field)
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        writer
+            .bytes(self.header.as_bytes())
+            .shared(self.body.clone());
+    }
+}
+
+/// Declares a body or a part of one: its fields in the order of the wire.
+macro_rules! body {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $ty:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $ty,)*
+        }
+
+        impl $crate::field::Field for $name {
+            const SIZE_MIN: usize = 0 $(+ <$ty as $crate::field::Field>::SIZE_MIN)*;
+
+            fn read(
+                reader: &mut $crate::Reader,
+                _field: &'static str,
+            ) -> Result<Self, $crate::DecodeError> {
+                Ok(Self {
+                    $($field: $crate::field::Field::read(reader, stringify!($field))?,)*
+                })
+            }
+
+            fn write(&self, writer: &mut $crate::Writer) {
+                $($crate::field::Field::write(&self.$field, writer);)*
+            }
+        }
+    )*};
+}
+
+pub(crate) use body;
+
+/// Reads a whole body: bytes behind its last field are refused.
+pub(crate) fn decode<T: Field>(body: Bytes) -> Result<T, DecodeError> {
+    let mut reader = Reader::new(body);
+    let value = T::read(&mut reader, "body")?;
+    reader.finish()?;
+    Ok(value)
+}

@@ -1,0 +1,128 @@
+//! Bodies of replies, one type per kind of answer.
+
+mod catalog;
+mod message;
+mod node;
+mod offset;
+mod session;
+
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use crate::{
+    Command, DecodeError, Problem, Reader, Writer,
+    field::{self, Field},
+};
+
+pub use catalog::{
+    PartitionDetails, PartitionsChanged, StreamDetails, Streams, TopicDetails, TopicSummary, Topics,
+};
+pub use message::{PollResult, Polled, SendResult, Sent};
+pub use node::{ClusterMetadata, Counter, GroupPrimary, Node, Stats};
+pub use offset::{DeleteResult, OffsetResult, Offsets, OffsetsDeleted, OffsetsStored, StoreResult};
+pub use session::{LoggedIn, Me, UserDetails, Users};
+
+macro_rules! replies {
+    ($($name:ident($body:ty): $($command:ident)*;)*) => {
+        /// The answer to a request that succeeded.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Reply {
+            /// Done, and there is nothing to tell: an empty body. Answers [`Command::Ping`], `Attach`,
+            /// `Logout`, `DeleteUser`, `UpdateUser`, `ChangePassword`, `DeleteStream`, `UpdateStream`,
+            /// `DeleteTopic`, `UpdateTopic`.
+            Done,
+            $(
+                #[doc = concat!("Answers", $(" [`Command::", stringify!($command), "`]",)* ".")]
+                $name($body),
+            )*
+        }
+
+        impl Reply {
+            /// Reads the body of a reply to `command` with status 0.
+            ///
+            /// # Errors
+            /// Names the first field that is wrong; field `command` when it is not a supported one.
+            pub fn decode(command: Command, body: Bytes) -> Result<Self, DecodeError> {
+                match command {
+                    Command::Ping
+                    | Command::Attach
+                    | Command::Logout
+                    | Command::DeleteUser
+                    | Command::UpdateUser
+                    | Command::ChangePassword
+                    | Command::DeleteStream
+                    | Command::UpdateStream
+                    | Command::DeleteTopic
+                    | Command::UpdateTopic => {
+                        Reader::new(body).finish()?;
+                        Ok(Self::Done)
+                    }
+                    $($(Command::$command)|* => field::decode(body).map(Self::$name),)*
+                    _ => Err(DecodeError {
+                        field: "command",
+                        position: 0,
+                        problem: Problem::Invalid { value: u64::from(command.code()) },
+                    }),
+                }
+            }
+
+            fn writer(&self) -> Writer {
+                let mut writer = Writer::new();
+                match self {
+                    Self::Done => {}
+                    $(Self::$name(body) => body.write(&mut writer),)*
+                }
+                writer
+            }
+        }
+
+        $(
+            impl From<$body> for Reply {
+                fn from(body: $body) -> Self {
+                    Self::$name(body)
+                }
+            }
+        )*
+    };
+}
+
+replies! {
+    Stats(Stats): GetStats;
+    ClusterMetadata(ClusterMetadata): GetClusterMetadata;
+    Me(Me): GetMe;
+    LoggedIn(LoggedIn): Login;
+    User(UserDetails): GetUser CreateUser;
+    Users(Users): GetUsers;
+    Stream(StreamDetails): GetStream CreateStream;
+    Streams(Streams): GetStreams;
+    Topic(TopicDetails): GetTopic CreateTopic;
+    Topics(Topics): GetTopics;
+    PartitionsChanged(PartitionsChanged): CreatePartitions DeletePartitions;
+    Polled(Polled): PollMessages;
+    Sent(Sent): SendMessages;
+    Offsets(Offsets): GetConsumerOffset;
+    OffsetsStored(OffsetsStored): StoreConsumerOffset;
+    OffsetsDeleted(OffsetsDeleted): DeleteConsumerOffset;
+}
+
+impl Reply {
+    /// The body in pieces, for [`FrameHeader::frame_of_parts`](crate::FrameHeader::frame_of_parts): large
+    /// batches are not copied.
+    ///
+    /// # Panics
+    /// When a text exceeds 255 bytes: names are checked when they are given.
+    #[must_use]
+    pub fn encode(&self) -> Vec<Bytes> {
+        self.writer().into_parts()
+    }
+
+    /// The body in one piece.
+    ///
+    /// # Panics
+    /// As [`Reply::encode`].
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        self.writer().into_bytes()
+    }
+}

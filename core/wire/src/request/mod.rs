@@ -1,0 +1,135 @@
+//! Bodies of requests, one type per command.
+
+mod catalog;
+mod message;
+mod offset;
+mod session;
+
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use crate::{
+    Command, DecodeError, Problem, Writer,
+    field::{self, Field},
+};
+
+pub use catalog::{
+    CreatePartitions, CreateStream, CreateTopic, DeletePartitions, DeleteStream, DeleteTopic,
+    GetStream, GetStreams, GetTopic, GetTopics, UpdateStream, UpdateTopic,
+};
+pub use message::{
+    Acknowledgement, Consumer, PartitionTarget, PollMessages, PollSection, PollStrategy,
+    SendMessages, SendSection,
+};
+pub use offset::{DeleteConsumerOffset, GetConsumerOffset, StoreConsumerOffset, StoreSection};
+pub use session::{
+    Attach, ChangePassword, CreateUser, DeleteUser, GetUser, GetUsers, Login, UpdateUser,
+};
+
+macro_rules! requests {
+    (empty: $($empty:ident)*; bodies: $($name:ident)*;) => {
+        /// A request: a supported command with its body.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Request {
+            $(
+                #[doc = concat!("[`Command::", stringify!($empty), "`]: no body.")]
+                $empty,
+            )*
+            $(
+                #[doc = concat!("[`Command::", stringify!($name), "`].")]
+                $name($name),
+            )*
+        }
+
+        impl Request {
+            /// The command.
+            #[must_use]
+            pub const fn command(&self) -> Command {
+                match self {
+                    $(Self::$empty => Command::$empty,)*
+                    $(Self::$name(_) => Command::$name,)*
+                }
+            }
+
+            /// Reads the body of `command`. Byte strings and batches are slices of it, not copies.
+            ///
+            /// # Errors
+            /// Names the first field that is wrong; field `command` when it is not a supported one.
+            pub fn decode(command: Command, body: Bytes) -> Result<Self, DecodeError> {
+                match command {
+                    $(Command::$empty => field::decode(body).map(|Empty| Self::$empty),)*
+                    $(Command::$name => field::decode(body).map(Self::$name),)*
+                    _ => Err(DecodeError {
+                        field: "command",
+                        position: 0,
+                        problem: Problem::Invalid { value: u64::from(command.code()) },
+                    }),
+                }
+            }
+
+            fn writer(&self) -> Writer {
+                let mut writer = Writer::new();
+                match self {
+                    $(Self::$empty => {})*
+                    $(Self::$name(body) => body.write(&mut writer),)*
+                }
+                writer
+            }
+        }
+
+        $(
+            impl From<$name> for Request {
+                fn from(body: $name) -> Self {
+                    Self::$name(body)
+                }
+            }
+        )*
+    };
+}
+
+requests! {
+    empty: Ping GetStats GetClusterMetadata GetMe Logout;
+    bodies:
+        Login Attach GetUser GetUsers CreateUser DeleteUser UpdateUser ChangePassword
+        PollMessages SendMessages
+        GetConsumerOffset StoreConsumerOffset DeleteConsumerOffset
+        GetStream GetStreams CreateStream DeleteStream UpdateStream
+        GetTopic GetTopics CreateTopic DeleteTopic UpdateTopic
+        CreatePartitions DeletePartitions;
+}
+
+impl Request {
+    /// The body in one piece.
+    ///
+    /// # Panics
+    /// When a name or password exceeds 255 bytes or a key 65,535: callers check their users' input
+    /// first, see [`check_name`](crate::check_name).
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        self.writer().into_bytes()
+    }
+
+    /// The body in pieces, for [`FrameHeader::frame_of_parts`](crate::FrameHeader::frame_of_parts): large
+    /// batches are not copied.
+    ///
+    /// # Panics
+    /// As [`Request::encode`].
+    #[must_use]
+    pub fn encode_parts(&self) -> Vec<Bytes> {
+        self.writer().into_parts()
+    }
+}
+
+/// A body without fields.
+struct Empty;
+
+impl Field for Empty {
+    const SIZE_MIN: usize = 0;
+
+    fn read(_reader: &mut crate::Reader, _field: &'static str) -> Result<Self, DecodeError> {
+        Ok(Self)
+    }
+
+    fn write(&self, _writer: &mut Writer) {}
+}

@@ -1,0 +1,52 @@
+//! Values that must not be shown.
+
+use alloc::string::String;
+use core::fmt;
+
+use crate::{DecodeError, Reader, Writer, field::Field};
+
+/// A password as the user typed it, 1 to 255 bytes. `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(pub String);
+
+/// Proves a session to any node. `Debug` does not show it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SessionSecret(pub [u8; 32]);
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(hidden)")
+    }
+}
+
+impl fmt::Debug for SessionSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionSecret(hidden)")
+    }
+}
+
+impl Field for Password {
+    const SIZE_MIN: usize = 1;
+
+    fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
+        reader.text8(field).map(Self)
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        writer.text8(&self.0);
+    }
+}
+
+impl Field for SessionSecret {
+    const SIZE_MIN: usize = 32;
+
+    fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
+        let mut secret = [0; 32];
+        secret.copy_from_slice(&reader.bytes(field, 32)?);
+        Ok(Self(secret))
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        writer.bytes(&self.0);
+    }
+}
