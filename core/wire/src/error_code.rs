@@ -187,6 +187,8 @@ error_codes! {
     ProducerUnknown = 4011, false, "Go on with a new producer id and sequence 1; what was unanswered may be there twice.";
     /// The batch was appended before, so long ago that its offset is no longer kept.
     SequenceTooOld = 4012, false, "Take it as sent; its offset is not known.";
+    /// Another batch was sent under the sequence: two producers share an id, or one began anew with it.
+    SequenceReused = 4013, false, "Go on with a new producer id and sequence 1; no two producers may share one.";
     /// The offset is not that of a message which the partition holds.
     OffsetOutOfRange = 4020, false, "Use an offset between start and end of the partition.";
     /// The consumer has nothing stored for the partition.

@@ -5,7 +5,7 @@ use core::fmt;
 
 use bytes::Bytes;
 
-use crate::{DecodeError, ErrorCode, Problem};
+use crate::{DecodeError, ErrorCode, Problem, Reader, Writer, field::Field};
 
 /// Why a request was refused: a code for programs, a text for people. The text names the thing, the
 /// value and the limit; it never holds a secret.
@@ -72,5 +72,32 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, code) = (self.code.name(), self.code.code());
         write!(f, "{} ({name}, {code})", self.text)
+    }
+}
+
+/// The status of one section of a reply: u32, 0 for success; else an error code, which a u16 length and
+/// the text follow.
+impl Field for Result<(), Failure> {
+    const SIZE_MIN: usize = 4;
+
+    fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
+        match reader.u32(field)? {
+            0 => Ok(Ok(())),
+            status => {
+                let size = usize::from(reader.u16("text")?);
+                let text = reader.bytes("text", size)?;
+                Ok(Err(Failure::decode(status, &text)))
+            }
+        }
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        match self {
+            Ok(()) => writer.u32(0),
+            Err(failure) => {
+                let end = failure.text.floor_char_boundary(usize::from(u16::MAX));
+                writer.u32(failure.code.code()).text16(&failure.text[..end])
+            }
+        };
     }
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::{
-    DecodeError, Offset, PartitionId, Reader, ReplicaId, Writer,
+    DecodeError, Failure, Offset, PartitionId, Reader, ReplicaId, Writer,
     field::{Field, body},
 };
 
@@ -20,8 +20,8 @@ body! {
     SendResult {
         /// The partition that it went to.
         partition: PartitionId,
-        /// 0, or an error code.
-        status: u32,
+        /// Whether it succeeded.
+        status: Result<(), Failure>,
         /// The node that leads the partition's data group.
         primary: ReplicaId,
         /// The offset of its first message; absent after an error, and with acknowledgement none. A
@@ -40,8 +40,8 @@ body! {
     PollResult {
         /// The partition.
         partition: PartitionId,
-        /// 0, or an error code; then the offsets mean nothing and there are no batches.
-        status: u32,
+        /// Whether it succeeded; if not, the offsets mean nothing and there are no batches.
+        status: Result<(), Failure>,
         /// The node that leads the partition's data group.
         primary: ReplicaId,
         /// The offset of the oldest message.

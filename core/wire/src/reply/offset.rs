@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::{Offset, PartitionId, ReplicaId, field::body};
+use crate::{Failure, Offset, PartitionId, ReplicaId, field::body};
 
 body! {
     /// What a consumer has stored, in the order of the request.
@@ -15,8 +15,8 @@ body! {
     OffsetResult {
         /// The partition.
         partition: PartitionId,
-        /// 0, or an error code; then the offsets mean nothing.
-        status: u32,
+        /// Whether it succeeded; if not, the offsets mean nothing.
+        status: Result<(), Failure>,
         /// The node that leads the partition's data group.
         primary: ReplicaId,
         /// The offset of the oldest message.
@@ -37,8 +37,8 @@ body! {
     StoreResult {
         /// The partition.
         partition: PartitionId,
-        /// 0, or an error code.
-        status: u32,
+        /// Whether it succeeded.
+        status: Result<(), Failure>,
         /// The node that leads the partition's data group.
         primary: ReplicaId,
         /// What is stored now: not lower than before, perhaps higher than what was asked for.
@@ -55,8 +55,8 @@ body! {
     DeleteResult {
         /// The partition.
         partition: PartitionId,
-        /// 0, or an error code.
-        status: u32,
+        /// Whether it succeeded.
+        status: Result<(), Failure>,
         /// The node that leads the partition's data group.
         primary: ReplicaId,
     }
