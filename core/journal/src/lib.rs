@@ -9,6 +9,10 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod event;
 mod record;
+mod scan;
 
+pub use event::{Config, Effect, FileId, FileSize, Input, UnitSize, identity};
 pub use record::{Progress, Record, SuperblockRecord, Ticket};
+pub use scan::{Affected, Damage, GroupScan, LostPrepares, ScannedPrepare, Verdict};
