@@ -3,11 +3,9 @@
 use alloc::vec::Vec;
 
 use bytes::Bytes;
-use wire::{
-    ClientId, Op, PrepareHeader, ReplicaId, RequestNumber, SessionNumber, View,
-};
+use wire::{ClientId, Op, PrepareHeader, ReplicaId, RequestNumber, SessionNumber, View};
 
-use crate::{Ignore, Message, Superblock};
+use crate::{Ignore, Message, OutOfService, Superblock};
 
 /// One replicated entry: the header that names it and its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +50,7 @@ pub struct Request {
     pub origin: Origin,
     /// The kind of op, as the state machine names it.
     pub operation: u16,
-    /// The state machine's own encoding.
+    /// The state machine's own encoding; with its header it fits a u32.
     pub body: Bytes,
 }
 
@@ -81,15 +79,26 @@ pub enum Input {
     Applied {
         /// The op.
         op: Op,
-        /// Kept for retries when a client asked for the op.
+        /// Kept for retries when a session asked for the op, also when it says that the op has failed.
         reply: Bytes,
         /// Clients whose sessions the op has ended.
         ended: Vec<ClientId>,
+        /// Of an [`Origin::Register`]: whether the state machine took it. If not, the client table does
+        /// not change. Without meaning for other ops.
+        registered: bool,
     },
-    /// A checkpoint of the state after `op` is durable here, segments and snapshot.
+    /// The checkpoint begun by [`Replica::begin_checkpoint`] is durable here, segments and snapshot.
+    ///
+    /// [`Replica::begin_checkpoint`]: crate::Replica::begin_checkpoint
     CheckpointWritten {
         /// The last op that it contains.
         op: Op,
+    },
+    /// Asks, for something that has arrived by now, whether this replica is still the primary
+    /// (ReadIndex). Answered by [`Effect::ViewConfirmed`] or [`Effect::Refuse`].
+    ConfirmView {
+        /// What asks.
+        token: Token,
     },
 }
 
@@ -138,13 +147,18 @@ pub enum Effect {
         /// Its session.
         session: SessionNumber,
     },
-    /// View, status or primary changed.
+    /// After the [`Input::ConfirmView`] of this token arrived, a quorum was in this view.
+    ViewConfirmed {
+        /// What asked.
+        token: Token,
+    },
+    /// View, status, primary, or whether requests are served, changed.
     StatusChanged,
     /// Something happened that an operator or a test counts.
     Note(Note),
 }
 
-/// Why a request is not executed.
+/// Why a request is not executed, or a view not confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Another replica is the primary.
@@ -154,12 +168,19 @@ pub enum Refusal {
     },
     /// No primary serves at this moment: view change, recovery, or the inherited suffix is not committed.
     NotReady,
+    /// This replica takes no part until its disk is repaired.
+    OutOfService(OutOfService),
     /// The pipeline is full.
     Busy,
     /// The client has no session here, or another one.
     NoSession,
     /// An older request of the session; its reply is no longer kept.
     Stale,
+    /// The session's last request, executed as this op; its reply was too large to be kept.
+    ReplyNotKept {
+        /// The op.
+        op: Op,
+    },
     /// Another request of the session is in flight.
     InFlight,
     /// The same request is in flight already; its reply goes to the newer asker, this one is dropped.
@@ -188,4 +209,30 @@ pub enum Note {
         /// The highest.
         op: Op,
     },
+    /// A committed op was not executed: its session is gone, or it repeats a request (V14).
+    Skipped {
+        /// The op.
+        op: Op,
+    },
+    /// The replica asked others for prepares that are missing here.
+    RepairRequested {
+        /// The first.
+        first: Op,
+        /// The last.
+        last: Op,
+    },
+    /// The replica has read its disk.
+    Recovered {
+        /// The op of the checkpoint.
+        checkpoint: Op,
+        /// The last op of the journal.
+        op: Op,
+    },
+    /// A prepare on the disk was not part of the journal that was last installed, and is dropped.
+    Dropped {
+        /// Its op.
+        op: Op,
+    },
+    /// The replica takes no part until its disk is repaired.
+    OutOfService(OutOfService),
 }

@@ -1,3 +1,45 @@
-//! vsr
+//! Viewstamped Replication: one replica of one consensus group.
+//!
+//! [`Replica`] takes an [`Input`] and hands out [`Effect`]s. It performs no I/O, knows no clock and no
+//! randomness, and never fails: a bad message is ignored with a named reason ([`Ignore`]).
+//! It refuses to guess: what was durable and cannot be read takes it out of service ([`OutOfService`]).
 #![no_std]
+#![forbid(unsafe_code)]
+#![warn(
+    clippy::match_wildcard_for_single_variants,
+    clippy::wildcard_enum_match_arm
+)]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod client_sessions;
+mod constants;
+mod event;
+mod ignore;
+mod message;
+mod primary;
+mod quorum;
+mod recovered;
+mod replica;
+mod status;
+mod superblock;
+mod timeout;
+
+pub use client_sessions::{ClientSession, ClientSessions};
+pub use constants::{
+    CLIENT_REPLY_SIZE_MAX, CLIENTS_MAX, PIPELINE_BYTES_MAX, PIPELINE_PREPARES_MAX,
+};
+pub use event::{Effect, Input, Note, Origin, Prepare, Refusal, Request, Token};
+pub use ignore::Ignore;
+pub use message::{
+    CheckpointOffer, Chunk, Commit, CommitOk, DoViewChange, Gone, Message, PrepareMessage,
+    PrepareOk, RequestCheckpoint, RequestChunk, RequestPrepare, RequestStartView, RequestedPrepare,
+    StartView, StartViewChange, SuffixReport, ViewProbe, ViewProbeOk,
+};
+pub use primary::primary_of;
+pub use quorum::quorum;
+pub use recovered::{Checkpoint, Recovered};
+pub use replica::{Config, Replica, Room};
+pub use status::{OutOfService, Status};
+pub use superblock::{ChainPoint, Superblock, SuffixEntry};
