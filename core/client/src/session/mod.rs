@@ -1,0 +1,351 @@
+//! One session over its connections: login, attach, retries, heartbeats.
+
+mod config;
+mod connecting;
+mod lane;
+mod request;
+mod requests;
+
+use alloc::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    string::String,
+    vec::Vec,
+};
+use core::time::Duration;
+
+use bytes::Bytes;
+use wire::{
+    CorrelationId, Event, Op, Reply, RequestNumber, SessionNumber, SessionSecret, Time, UserId,
+};
+
+use crate::{ClientError, Frame, nanoseconds, random::Random};
+
+pub use config::{Credentials, SessionConfig};
+use lane::Lane;
+use request::{Pending, RequestKey};
+pub use request::{Retry, Submission};
+
+/// Names one attempt to connect and the connection that comes of it. Never used twice by a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// The caller's name for a request. The session gives it back and does not look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// One event for a session.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A request is to be sent. Answered by exactly one [`Effect::Completed`].
+    Submit(Submission),
+    /// An [`Effect::Connect`] succeeded.
+    Connected {
+        /// The attempt.
+        connection: ConnectionId,
+    },
+    /// An attempt failed, or a connection is gone, whoever ended it. Not expected after [`Effect::Close`].
+    Disconnected {
+        /// The attempt or connection.
+        connection: ConnectionId,
+        /// Why, for people.
+        reason: String,
+    },
+    /// A frame came in.
+    Frame {
+        /// From this connection.
+        connection: ConnectionId,
+        /// The frame, its checksum verified.
+        frame: Frame,
+    },
+    /// Time has passed, see [`Session::deadline`].
+    Tick,
+    /// Ends the session: what is not answered yet ends with an error, then the server is told.
+    Close(Close),
+}
+
+/// How to end a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Close {
+    /// How long the server may take to answer the logout.
+    pub timeout: Duration,
+}
+
+/// What the shell has to do, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Connect, then report [`Input::Connected`] or [`Input::Disconnected`].
+    Connect {
+        /// The attempt.
+        connection: ConnectionId,
+        /// Where to.
+        address: String,
+    },
+    /// Write these bytes, one frame. If that fails, report [`Input::Disconnected`].
+    Send {
+        /// To this connection.
+        connection: ConnectionId,
+        /// The frame in pieces.
+        frame: Vec<Bytes>,
+    },
+    /// End this connection or attempt. What was sent before should still go out.
+    Close {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// A request has ended.
+    Completed {
+        /// The request.
+        ticket: Ticket,
+        /// Its reply, or why there is none.
+        result: Result<Reply, ClientError>,
+    },
+    /// The server told something unasked.
+    Event(Event),
+    /// A session is registered, at first or after the one before was lost.
+    LoggedIn {
+        /// The session.
+        session: SessionNumber,
+        /// The user.
+        user: UserId,
+        /// Bytes of the largest frame that the server takes.
+        frame_size_max: u32,
+    },
+    /// The session is gone: memberships and whatever else hung on it. The next login is under way, unless
+    /// [`Effect::Failed`] follows.
+    SessionLost {
+        /// The session that is gone.
+        session: SessionNumber,
+        /// Why, for people.
+        reason: String,
+    },
+    /// Every address was tried in vain. The session goes on trying.
+    Unreachable {
+        /// The address tried last.
+        address: String,
+        /// Why it could not be reached.
+        reason: String,
+    },
+    /// The login was refused for good. Every request is answered with this error from now on.
+    Failed(ClientError),
+    /// The session has ended as [`Input::Close`] asked.
+    Closed,
+}
+
+/// The client side of a session. See the crate's documentation for how it is driven.
+#[derive(Debug)]
+pub struct Session {
+    config: SessionConfig,
+    random: Random,
+    /// The monotonic time of the current input.
+    now: u64,
+    phase: Phase,
+    registered: Option<Registered>,
+    lanes: Vec<Lane>,
+    requests: BTreeMap<RequestKey, Pending>,
+    /// When each request's time is up.
+    deadlines: BTreeSet<(u64, RequestKey)>,
+    /// Requests that are queued again later.
+    delayed: BTreeSet<(u64, RequestKey)>,
+    /// Metadata commands that wait, in the order of their submission.
+    metadata_queue: BTreeSet<RequestKey>,
+    /// The metadata command that is numbered and not ended: at most one per session.
+    metadata_current: Option<RequestKey>,
+    /// The number of the session's latest metadata command.
+    number: RequestNumber,
+    /// The highest metadata op that an answer rested on: what is read later is not older.
+    seen: Op,
+    /// The latest attempt to connect that failed: address and reason.
+    last_failure: Option<(String, String)>,
+    next_key: u64,
+    next_correlation: u64,
+    next_connection: u64,
+    effects: VecDeque<Effect>,
+}
+
+/// What login has given.
+#[derive(Clone, Copy, Debug)]
+struct Registered {
+    number: SessionNumber,
+    secret: SessionSecret,
+    user: UserId,
+    /// Bytes of the largest frame that the server takes.
+    frame_size_max: u32,
+    /// Nanoseconds after which a silent connection gets a heartbeat.
+    heartbeat_interval: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Phase {
+    Open,
+    /// The logout is under way.
+    Closing {
+        deadline: u64,
+    },
+    Closed,
+    /// The login was refused.
+    Failed(ClientError),
+}
+
+impl Session {
+    /// A session that connects as soon as it is first given an input.
+    ///
+    /// # Panics
+    /// Without an address or with no connection allowed: the caller checks its users' input.
+    #[must_use]
+    pub fn new(config: SessionConfig) -> Self {
+        assert!(!config.addresses.is_empty());
+        assert!(config.connections > 0);
+        assert!(config.in_flight_max > 0);
+        let count = config.addresses.len();
+        let lanes = (0..usize::from(config.connections))
+            .map(|index| Lane::new(index % count))
+            .collect();
+        Self {
+            random: Random::new(config.seed),
+            config,
+            now: 0,
+            phase: Phase::Open,
+            registered: None,
+            lanes,
+            requests: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            delayed: BTreeSet::new(),
+            metadata_queue: BTreeSet::new(),
+            metadata_current: None,
+            number: RequestNumber(0),
+            seen: Op(0),
+            last_failure: None,
+            next_key: 0,
+            next_correlation: 0,
+            next_connection: 0,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Feeds one event.
+    pub fn handle(&mut self, now: Time, input: Input) {
+        self.now = self.now.max(now.monotonic);
+        match input {
+            Input::Submit(submission) => self.on_submit(submission),
+            Input::Connected { connection } => self.on_connected(connection),
+            Input::Disconnected { connection, reason } => self.on_disconnected(connection, &reason),
+            Input::Frame { connection, frame } => self.on_frame(connection, frame),
+            Input::Tick => {}
+            Input::Close(close) => self.on_close(close),
+        }
+        self.on_time();
+        self.dispatch();
+        self.assert_invariants();
+    }
+
+    /// The next thing to do.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// The monotonic time at which [`Input::Tick`] is wanted if nothing else happens before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        let lanes = self
+            .lanes
+            .iter()
+            .enumerate()
+            .filter_map(|(index, lane)| self.lane_deadline(index, lane));
+        let requests = self.deadlines.first().map(|(time, _)| *time);
+        let delayed = self.delayed.first().map(|(time, _)| *time);
+        let closing = match self.phase {
+            Phase::Closing { deadline } => Some(deadline),
+            Phase::Open | Phase::Closed | Phase::Failed(_) => None,
+        };
+        lanes.chain(requests).chain(delayed).chain(closing).min()
+    }
+
+    /// The session, while there is one.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionNumber> {
+        self.registered.map(|registered| registered.number)
+    }
+
+    /// The user, while there is a session.
+    #[must_use]
+    pub fn user(&self) -> Option<UserId> {
+        self.registered.map(|registered| registered.user)
+    }
+
+    /// The highest metadata op that an answer rested on.
+    #[must_use]
+    pub const fn seen(&self) -> Op {
+        self.seen
+    }
+
+    /// Requests that have not ended.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    fn on_time(&mut self) {
+        if let Phase::Closing { deadline } = self.phase
+            && self.now >= deadline
+        {
+            self.finish_close();
+        }
+        if matches!(self.phase, Phase::Open | Phase::Closing { .. }) {
+            for index in 0..self.lanes.len() {
+                self.drive_lane(index);
+            }
+        }
+        self.expire_requests();
+        self.requeue_delayed();
+    }
+
+    fn on_close(&mut self, close: Close) {
+        if self.phase != Phase::Open {
+            return;
+        }
+        self.end_all_requests();
+        if self.lanes[0].is_ready() && self.registered.is_some() {
+            let deadline = self.now.saturating_add(nanoseconds(close.timeout));
+            self.phase = Phase::Closing { deadline };
+            self.submit_logout(close.timeout);
+        } else {
+            self.finish_close();
+        }
+    }
+
+    /// Closes every connection and ends what is left.
+    fn finish_close(&mut self) {
+        self.phase = Phase::Closed;
+        self.registered = None;
+        self.close_lanes("the client was closed");
+        self.end_all_requests();
+        self.effects.push_back(Effect::Closed);
+    }
+
+    fn correlation(&mut self) -> CorrelationId {
+        self.next_correlation += 1;
+        CorrelationId(self.next_correlation)
+    }
+
+    fn assert_invariants(&self) {
+        assert!(self.deadlines.len() == self.requests.len());
+        if let Some(current) = self.metadata_current {
+            assert!(self.requests.contains_key(&current));
+            assert!(!self.metadata_queue.contains(&current));
+        }
+        let open = matches!(self.phase, Phase::Open | Phase::Closing { .. });
+        assert!(open || self.requests.is_empty());
+        assert!(open || self.lanes.iter().all(|lane| lane.connection().is_none()));
+        if self.registered.is_none() {
+            assert!(!self.lanes.iter().any(Lane::is_ready));
+        }
+        for lane in &self.lanes {
+            assert!(lane.in_flight.len() <= self.config.in_flight_max);
+            assert!(lane.is_ready() || lane.in_flight.is_empty());
+        }
+        debug_assert!(self.places_are_exact());
+    }
+}
+
+#[cfg(test)]
+mod tests;

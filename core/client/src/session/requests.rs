@@ -1,0 +1,412 @@
+//! Requests: queue, numbers, answers, repetitions, time limits.
+
+use alloc::{string::ToString, vec::Vec};
+use core::time::Duration;
+
+use wire::{
+    Command, CorrelationId, ErrorCode, FRAME_HEADER_SIZE, Failure, Plane, Reply, Request,
+    RequestNumber,
+};
+
+use super::{
+    Effect, Phase, Session,
+    lane::LaneState,
+    request::{Pending, Place, Repeat, RequestKey, Submission},
+};
+use crate::{ClientError, Frame};
+
+impl Session {
+    pub(super) fn on_submit(&mut self, submission: Submission) {
+        let ticket = submission.ticket;
+        let command = submission.request.command();
+        let refusal = match &self.phase {
+            Phase::Open => self.refuse_submission(command),
+            Phase::Closing { .. } | Phase::Closed => Some(ClientError::Closed),
+            Phase::Failed(error) => Some(error.clone()),
+        };
+        if let Some(error) = refusal {
+            return self.effects.push_back(Effect::Completed {
+                ticket,
+                result: Err(error),
+            });
+        }
+        let repeat = Repeat::of(&submission.request, submission.retry);
+        let lane = usize::from(submission.lane) % self.lanes.len();
+        self.enqueue(
+            Some(ticket),
+            &submission.request,
+            lane,
+            repeat,
+            submission.timeout,
+        );
+    }
+
+    fn refuse_submission(&self, command: Command) -> Option<ClientError> {
+        if matches!(command, Command::Login | Command::Attach | Command::Logout) {
+            Some(ClientError::Reserved { command })
+        } else if self.requests.len() >= self.config.requests_max {
+            Some(ClientError::QueueFull {
+                limit: self.config.requests_max,
+            })
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn submit_logout(&mut self, timeout: Duration) {
+        self.enqueue(None, &Request::Logout, 0, Repeat::UnlessUnknown, timeout);
+    }
+
+    fn enqueue(
+        &mut self,
+        ticket: Option<super::Ticket>,
+        request: &Request,
+        lane: usize,
+        repeat: Repeat,
+        timeout: Duration,
+    ) {
+        self.next_key += 1;
+        let key = RequestKey(self.next_key);
+        let command = request.command();
+        let pending = Pending {
+            ticket,
+            command,
+            body: request.encode_parts(),
+            lane: if command.plane() == Plane::Metadata {
+                0
+            } else {
+                lane
+            },
+            repeat,
+            deadline: self.after(timeout),
+            timeout,
+            attempts: 0,
+            number: None,
+            unknown: false,
+            place: Place::Queued,
+            refusal: None,
+        };
+        self.deadlines.insert((pending.deadline, key));
+        self.requests.insert(key, pending);
+        self.queue(key);
+    }
+
+    /// Puts a request where [`Session::dispatch`] finds it.
+    fn queue(&mut self, key: RequestKey) {
+        let Some(pending) = self.requests.get_mut(&key) else {
+            return;
+        };
+        pending.place = Place::Queued;
+        if !pending.is_metadata() {
+            self.lanes[pending.lane].queue.insert(key);
+        } else if self.metadata_current != Some(key) {
+            self.metadata_queue.insert(key);
+        }
+    }
+
+    /// Sends what may be sent.
+    pub(super) fn dispatch(&mut self) {
+        for index in 0..self.lanes.len() {
+            while self.lanes[index].is_ready()
+                && self.lanes[index].in_flight.len() < self.config.in_flight_max
+            {
+                let next = if index == 0 {
+                    self.next_metadata()
+                } else {
+                    None
+                };
+                let Some(key) = next.or_else(|| self.lanes[index].queue.pop_first()) else {
+                    break;
+                };
+                self.send_request(index, key);
+            }
+        }
+    }
+
+    /// The metadata command to be sent now. It is numbered when it becomes the current one, and keeps its
+    /// number until it ends, so that it is executed at most once.
+    fn next_metadata(&mut self) -> Option<RequestKey> {
+        if let Some(current) = self.metadata_current {
+            let queued = self.requests.get(&current)?.place == Place::Queued;
+            return queued.then_some(current);
+        }
+        let key = self.metadata_queue.pop_first()?;
+        self.number = RequestNumber(self.number.0 + 1);
+        self.metadata_current = Some(key);
+        self.requests.get_mut(&key)?.number = Some(self.number);
+        Some(key)
+    }
+
+    fn send_request(&mut self, index: usize, key: RequestKey) {
+        let LaneState::Ready { connection, .. } = self.lanes[index].state else {
+            return;
+        };
+        let correlation = self.correlation();
+        let (seen, limit) = (self.seen, self.body_size_max());
+        let Some(pending) = self.requests.get_mut(&key) else {
+            return;
+        };
+        let command = pending.command;
+        let size = pending.body.iter().map(bytes::Bytes::len).sum::<usize>();
+        if size > limit {
+            return self.complete(
+                key,
+                Err(ClientError::TooLarge {
+                    command,
+                    size,
+                    limit,
+                }),
+            );
+        }
+        pending.attempts += 1;
+        pending.place = Place::InFlight(correlation);
+        let request = match (command.plane(), pending.number) {
+            (Plane::Metadata, Some(number)) => number.0,
+            (Plane::Metadata | Plane::Connection, _) => 0,
+            (Plane::Query | Plane::Data, _) => seen.0,
+        };
+        let body = pending.body.clone();
+        self.lanes[index].in_flight.insert(correlation, key);
+        self.send_frame(connection, command, correlation, request, body);
+    }
+
+    fn body_size_max(&self) -> usize {
+        let server = self
+            .registered
+            .map_or(u32::MAX, |registered| registered.frame_size_max);
+        let limit = self.config.frame_size_max.min(server);
+        usize::try_from(limit)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(FRAME_HEADER_SIZE)
+    }
+
+    pub(super) fn on_reply(&mut self, index: usize, frame: Frame) {
+        let correlation = CorrelationId(frame.header.correlation);
+        // An answer to a request that has ended meanwhile, or to an earlier attempt, changes nothing.
+        let Some(key) = self.lanes[index].in_flight.get(&correlation).copied() else {
+            return;
+        };
+        let Some(pending) = self.requests.get(&key) else {
+            return;
+        };
+        let command = pending.command;
+        if frame.header.code != command.code() {
+            return self.drop_connection(index, "the server mixes up its answers");
+        }
+        self.lanes[index].in_flight.remove(&correlation);
+        if matches!(command.plane(), Plane::Metadata | Plane::Query) {
+            self.seen = self.seen.max(frame.header.op());
+        }
+        if frame.header.status != 0 {
+            return self.on_refused(key, Failure::decode(frame.header.status, &frame.body));
+        }
+        let result = Reply::decode(command, frame.body)
+            .map_err(|error| ClientError::Unreadable { command, error });
+        self.complete(key, result);
+    }
+
+    fn on_refused(&mut self, key: RequestKey, failure: Failure) {
+        let Some(pending) = self.requests.get_mut(&key) else {
+            return;
+        };
+        let command = pending.command;
+        pending.unknown |= failure.code == ErrorCode::OutcomeUnknown;
+        if ends_session(failure.code) {
+            if pending.repeat == Repeat::Never {
+                self.complete(key, Err(ClientError::SessionLost { command }));
+            } else {
+                self.queue(key);
+            }
+            return self.lose_session(&failure.to_string());
+        }
+        let repeat = match pending.repeat {
+            Repeat::Freely => true,
+            Repeat::UnlessUnknown => !pending.unknown,
+            Repeat::Never => false,
+        };
+        if !repeat || !failure.code.retryable() {
+            return self.complete(key, Err(ClientError::Refused(failure)));
+        }
+        let wait = self.config.backoff.wait(pending.attempts, &mut self.random);
+        let time = self.now.saturating_add(wait);
+        pending.refusal = Some(failure);
+        pending.place = Place::Delayed(time);
+        self.delayed.insert((time, key));
+    }
+
+    pub(super) fn requeue_delayed(&mut self) {
+        while let Some((time, key)) = self.delayed.first().copied() {
+            if time > self.now {
+                break;
+            }
+            self.delayed.remove(&(time, key));
+            self.queue(key);
+        }
+    }
+
+    pub(super) fn expire_requests(&mut self) {
+        while let Some((deadline, key)) = self.deadlines.first().copied() {
+            if deadline > self.now {
+                break;
+            }
+            let error = self.expiry(key);
+            self.complete(key, Err(error));
+        }
+    }
+
+    /// What to say of a request whose time is up: the most telling thing that is known.
+    fn expiry(&self, key: RequestKey) -> ClientError {
+        let Some(pending) = self.requests.get(&key) else {
+            return ClientError::Closed;
+        };
+        let in_flight = matches!(pending.place, Place::InFlight(_));
+        if let Some(refusal) = &pending.refusal
+            && !in_flight
+            && !pending.unknown
+        {
+            return ClientError::Refused(refusal.clone());
+        }
+        match &self.last_failure {
+            Some((address, reason))
+                if pending.attempts == 0 && !self.lanes[pending.lane].is_ready() =>
+            {
+                ClientError::Unreachable {
+                    address: address.clone(),
+                    reason: reason.clone(),
+                }
+            }
+            _ => ClientError::TimedOut {
+                command: pending.command,
+                waited_ms: u64::try_from(pending.timeout.as_millis()).unwrap_or(u64::MAX),
+                sent: in_flight || pending.unknown,
+            },
+        }
+    }
+
+    /// The lane's connection is gone: what was unanswered is sent again or ends.
+    pub(super) fn settle_in_flight(&mut self, index: usize, reason: &str) {
+        let in_flight = core::mem::take(&mut self.lanes[index].in_flight);
+        for key in in_flight.into_values() {
+            let Some(pending) = self.requests.get_mut(&key) else {
+                continue;
+            };
+            pending.unknown = true;
+            match pending.repeat {
+                Repeat::Freely => self.queue(key),
+                Repeat::UnlessUnknown | Repeat::Never => {
+                    let command = pending.command;
+                    let reason = reason.to_string();
+                    self.complete(key, Err(ClientError::ConnectionLost { command, reason }));
+                }
+            }
+        }
+    }
+
+    /// Numbers mean nothing to the next session: a metadata command that may have been executed under its
+    /// number ends, one that was certainly not is numbered anew.
+    pub(super) fn settle_metadata(&mut self) {
+        let Some(key) = self.metadata_current else {
+            return;
+        };
+        let Some(pending) = self.requests.get_mut(&key) else {
+            return;
+        };
+        let command = pending.command;
+        if pending.unknown {
+            return self.complete(key, Err(ClientError::SessionLost { command }));
+        }
+        pending.number = None;
+        let delayed = matches!(pending.place, Place::Delayed(_));
+        self.metadata_current = None;
+        if !delayed {
+            self.queue(key);
+        }
+    }
+
+    /// The session is being closed: nothing is waited for any more.
+    pub(super) fn end_all_requests(&mut self) {
+        let failed = match &self.phase {
+            Phase::Failed(error) => Some(error.clone()),
+            Phase::Open | Phase::Closing { .. } | Phase::Closed => None,
+        };
+        let keys = self.requests.keys().copied().collect::<Vec<_>>();
+        for key in keys {
+            let Some(pending) = self.requests.get(&key) else {
+                continue;
+            };
+            let command = pending.command;
+            let error = if pending.unknown || matches!(pending.place, Place::InFlight(_)) {
+                let reason = "the client was closed".to_string();
+                ClientError::ConnectionLost { command, reason }
+            } else {
+                failed.clone().unwrap_or(ClientError::Closed)
+            };
+            self.complete(key, Err(error));
+        }
+    }
+
+    /// Ends a request, wherever it is.
+    fn complete(&mut self, key: RequestKey, result: Result<Reply, ClientError>) {
+        let Some(pending) = self.requests.remove(&key) else {
+            return;
+        };
+        self.deadlines.remove(&(pending.deadline, key));
+        let lane = &mut self.lanes[pending.lane];
+        match pending.place {
+            Place::Queued => {
+                lane.queue.remove(&key);
+                self.metadata_queue.remove(&key);
+            }
+            Place::InFlight(correlation) => {
+                lane.in_flight.remove(&correlation);
+            }
+            Place::Delayed(time) => {
+                self.delayed.remove(&(time, key));
+            }
+        }
+        if self.metadata_current == Some(key) {
+            self.metadata_current = None;
+        }
+        match pending.ticket {
+            Some(ticket) => self.effects.push_back(Effect::Completed { ticket, result }),
+            None => self.finish_close(),
+        }
+    }
+
+    /// Whether every request is where it says that it is, and nowhere else.
+    pub(super) fn places_are_exact(&self) -> bool {
+        let mut held = self.delayed.len() + self.metadata_queue.len();
+        held += self
+            .lanes
+            .iter()
+            .map(|lane| lane.queue.len() + lane.in_flight.len())
+            .sum::<usize>();
+        let current_queued = self
+            .metadata_current
+            .and_then(|key| self.requests.get(&key))
+            .is_some_and(|pending| pending.place == Place::Queued);
+        held += usize::from(current_queued);
+        held == self.requests.len()
+            && self
+                .requests
+                .iter()
+                .all(|(key, pending)| match pending.place {
+                    Place::Queued if !pending.is_metadata() => {
+                        self.lanes[pending.lane].queue.contains(key)
+                    }
+                    Place::Queued => {
+                        self.metadata_queue.contains(key) || self.metadata_current == Some(*key)
+                    }
+                    Place::InFlight(id) => self.lanes[pending.lane].in_flight.get(&id) == Some(key),
+                    Place::Delayed(time) => self.delayed.contains(&(time, *key)),
+                })
+    }
+}
+
+/// Whether a refusal says that the session is gone.
+const fn ends_session(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::SessionNotFound | ErrorCode::Unauthenticated | ErrorCode::SessionMismatch
+    )
+}
