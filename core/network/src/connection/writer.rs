@@ -1,0 +1,149 @@
+//! Writes one connection.
+
+use std::{io, net::Shutdown, rc::Rc};
+
+use bytes::{Buf, Bytes};
+use compio::{buf::BufResult, io::AsyncWrite, net::TcpStream};
+use socket2::SockRef;
+
+use super::{CloseReason, Connection, Phase, Shared};
+
+/// Parts below this are copied together, larger ones are written from where they are.
+const COPY_MAX: usize = 16 * 1024;
+
+/// Bytes of one write.
+const WRITE_MAX: usize = 1024 * 1024;
+
+/// Pieces of one write; the kernel takes 1,024.
+const PIECES_MAX: usize = 256;
+
+/// Writes what is queued, as much as possible at once, until the connection is aborted, or closed and
+/// everything is written.
+pub(super) async fn write(shared: Rc<Shared>, connection: Rc<Connection>) {
+    loop {
+        let pieces = connection.next_pieces(&shared);
+        if pieces.is_empty() {
+            match connection.phase.get() {
+                Phase::Open => {
+                    let ready = || {
+                        !connection.queue.borrow().is_empty()
+                            || connection.phase.get() != Phase::Open
+                    };
+                    connection.writable.wait_until(ready).await;
+                }
+                Phase::Flushing => {
+                    connection.phase.set(Phase::Lingering);
+                    // Fails when the peer has reset the connection already, which is as good.
+                    let _ = SockRef::from(&connection.socket).shutdown(Shutdown::Write);
+                    return;
+                }
+                Phase::Lingering | Phase::Aborted => return,
+            }
+        } else if let Err(error) = write_pieces(&shared, &connection, pieces).await {
+            return shared.abort(&connection, CloseReason::Failed(error.kind()));
+        }
+    }
+}
+
+async fn write_pieces(
+    shared: &Shared,
+    connection: &Connection,
+    mut pieces: Vec<Bytes>,
+) -> io::Result<()> {
+    while !pieces.is_empty() {
+        let (written, left) = write_some(&connection.socket, pieces).await;
+        let written = match written {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => written,
+            Err(error) => {
+                connection.queued.set(0);
+                return Err(error);
+            }
+        };
+        pieces = left;
+        advance(&mut pieces, written);
+        shared.count_written(connection, written);
+    }
+    Ok(())
+}
+
+async fn write_some(
+    mut socket: &TcpStream,
+    mut pieces: Vec<Bytes>,
+) -> (io::Result<usize>, Vec<Bytes>) {
+    if pieces.len() == 1 {
+        let piece = pieces.swap_remove(0);
+        let BufResult(result, piece) = socket.write(piece).await;
+        pieces.push(piece);
+        return (result, pieces);
+    }
+    let BufResult(result, pieces) = socket.write_vectored(pieces).await;
+    (result, pieces)
+}
+
+/// Takes `written` bytes off the front.
+fn advance(pieces: &mut Vec<Bytes>, mut written: usize) {
+    let mut whole = 0;
+    for piece in &mut *pieces {
+        if written < piece.len() {
+            piece.advance(written);
+            break;
+        }
+        written -= piece.len();
+        whole += 1;
+    }
+    pieces.drain(..whole);
+}
+
+impl Shared {
+    fn count_written(&self, connection: &Connection, written: usize) {
+        self.statistics.borrow_mut().bytes_sent += written as u64;
+        connection.written_at.set(self.sweeps.get());
+        let before = connection.queued.get();
+        // Nothing is left when the connection was aborted during the write.
+        let after = before.saturating_sub(written);
+        connection.queued.set(after);
+        let soft_max = self.limits.queue_soft_max;
+        if before > soft_max && after <= soft_max {
+            connection.readable.ring();
+        }
+    }
+}
+
+impl Connection {
+    /// Takes what the next write carries off the queue.
+    fn next_pieces(&self, shared: &Shared) -> Vec<Bytes> {
+        let mut queue = self.queue.borrow_mut();
+        let mut pieces = Vec::new();
+        let mut size = 0;
+        // Where the run of small parts at the end of `pieces` begins; it becomes one piece.
+        let mut run = 0;
+        while let Some(part) = queue.front() {
+            if !pieces.is_empty() && (size + part.len() > WRITE_MAX || run >= PIECES_MAX) {
+                break;
+            }
+            size += part.len();
+            let large = part.len() >= COPY_MAX;
+            if large {
+                join_run(shared, &mut pieces, run);
+            }
+            pieces.extend(queue.pop_front());
+            if large {
+                run = pieces.len();
+            }
+        }
+        join_run(shared, &mut pieces, run);
+        if queue.is_empty() && queue.capacity() > PIECES_MAX {
+            *queue = std::collections::VecDeque::new();
+        }
+        pieces
+    }
+}
+
+fn join_run(shared: &Shared, pieces: &mut Vec<Bytes>, run: usize) {
+    if pieces.len() - run > 1 {
+        let joined = shared.pool.join(&pieces[run..]);
+        pieces.truncate(run);
+        pieces.push(joined);
+    }
+}
