@@ -1,0 +1,1 @@
+//! Behaviour of the catalog as a whole.
