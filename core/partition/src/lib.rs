@@ -1,3 +1,31 @@
-//! partition
+//! The state machine of a data group: the messages of its partitions, the producers' sequence numbers,
+//! and the offsets that consumers have stored.
+//!
+//! [`DataGroup`] takes committed requests one after the other and answers each with a [`DataResult`].
+//! What has to be done to files comes out as [`SegmentChange`]s, what has to be read from them as
+//! [`Read`]s. Everything that decides a result is replicated: the next offset, the moment at which a
+//! segment is full, and the start of a partition come from snapshot and journal, never from a file.
+//! Files are only looked at by [`Scan`], which judges their bytes.
 #![no_std]
+#![forbid(unsafe_code)]
+#![warn(
+    clippy::match_wildcard_for_single_variants,
+    clippy::wildcard_enum_match_arm
+)]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod config;
+mod request;
+mod result;
+mod segment;
+mod snapshot;
+
+pub use config::DataConfig;
+pub use request::{DataRequest, REQUESTS_VERSION, decode_requests, encode_requests};
+pub use result::{Absent, DataResult, Refusal};
+pub use segment::{Segment, SegmentChange, SegmentFile, SegmentId};
+pub use snapshot::{
+    DataSnapshot, PartitionSnapshot, ProducerSnapshot, SNAPSHOT_VERSION, SnapshotError, files_at,
+};

@@ -3,11 +3,21 @@
 use alloc::vec::Vec;
 
 use bytes::Bytes;
-use wire::{ConsensusGroup, Incarnation, Offset, PartitionKey};
+use wire::{ConsensusGroup, Incarnation, Offset, PartitionKey, Timestamp};
 
 /// One segment: `group-<g>/<stream>-<topic>-<partition>-<incarnation>/<base offset>.segment`.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
 )]
 pub struct SegmentId {
     /// The data group.
@@ -18,6 +28,42 @@ pub struct SegmentId {
     pub incarnation: Incarnation,
     /// Offset of the segment's first message.
     pub base: Offset,
+}
+
+/// What is replicated of a segment. It is made with its first batch, so it is never empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Segment {
+    /// Offset of the first message.
+    pub base: Offset,
+    /// Bytes.
+    pub length: u64,
+    /// Messages.
+    pub messages: u64,
+    /// Broker time of the first batch.
+    pub first_timestamp: Timestamp,
+    /// Broker time of the last batch.
+    pub last_timestamp: Timestamp,
+    /// Chain over the stamped headers of all batches, whose own checksums cover the messages.
+    pub checksum: u64,
+}
+
+impl Segment {
+    /// The offset after the last message.
+    #[must_use]
+    pub const fn next(&self) -> Offset {
+        Offset(self.base.0 + self.messages)
+    }
+}
+
+/// A file that a snapshot rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentFile {
+    /// Its name.
+    pub id: SegmentId,
+    /// What it held when the snapshot was taken: bytes behind `length` belong to later ops.
+    pub segment: Segment,
+    /// Whether batches were still being appended to it, so that it is verified at start.
+    pub open: bool,
 }
 
 /// A change of files that committed ops ask for. Positions are explicit, so that carrying one out twice
@@ -33,12 +79,21 @@ pub enum SegmentChange {
         /// The bytes.
         parts: Vec<Bytes>,
     },
+    /// Write the segment's index file, in place of one that may be there. Losing it costs a scan of the
+    /// segment, nothing else: it need not be flushed.
+    WriteIndex {
+        /// The segment.
+        segment: SegmentId,
+        /// The whole file.
+        bytes: Bytes,
+    },
     /// Delete the segment and its index. A file that is not there is no error.
     Delete {
         /// The segment.
         segment: SegmentId,
     },
-    /// Delete the directory of a partition's incarnation with all that is in it.
+    /// Delete the directory of a partition's incarnation with all that is in it. A directory that is not
+    /// there is no error.
     DeletePartition {
         /// The data group.
         group: ConsensusGroup,
