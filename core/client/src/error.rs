@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 
-use wire::{Command, DecodeError, Failure};
+use wire::{Command, DecodeError, ErrorCode, Failure};
 
 /// Why a request ended without a reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -113,11 +113,21 @@ impl ClientError {
         }
     }
 
+    /// The code of the server's refusal, if that is what it is.
+    #[must_use]
+    pub const fn refusal(&self) -> Option<ErrorCode> {
+        if let Self::Refused(failure) = self {
+            Some(failure.code)
+        } else {
+            None
+        }
+    }
+
     /// Whether the request may have been executed although it has no reply.
     #[must_use]
     pub const fn may_have_happened(&self) -> bool {
         match self {
-            Self::Refused(failure) => matches!(failure.code, wire::ErrorCode::OutcomeUnknown),
+            Self::Refused(failure) => matches!(failure.code, ErrorCode::OutcomeUnknown),
             Self::TimedOut { sent, .. } => *sent,
             Self::ConnectionLost { .. } | Self::SessionLost { .. } | Self::Unreadable { .. } => {
                 true

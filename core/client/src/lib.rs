@@ -18,12 +18,17 @@ extern crate std;
 mod backoff;
 mod error;
 mod frames;
+mod producer;
 mod random;
 mod session;
 
 pub use backoff::Backoff;
 pub use error::{ClientError, ErrorClass};
 pub use frames::{Frame, missing_bytes, next_frame};
+pub use producer::{
+    BatchId, Call, Producer, ProducerConfig, ProducerEffect, ProducerInput, PushError, Pushed,
+    Target,
+};
 pub use session::{
     Close, ConnectionId, Credentials, Effect, Input, Retry, Session, SessionConfig, Submission,
     Ticket,

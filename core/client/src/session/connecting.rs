@@ -43,10 +43,7 @@ impl Session {
                     self.on_lane_failed(index, "the server did not answer the login");
                 }
             }
-            LaneState::Ready {
-                connection,
-                activity,
-            } => self.drive_heartbeat(index, connection, activity),
+            LaneState::Ready { activity, .. } => self.drive_heartbeat(index, activity),
         }
     }
 
@@ -116,13 +113,8 @@ impl Session {
             correlation,
             deadline,
         };
-        self.send_frame(
-            connection,
-            request.command(),
-            correlation,
-            seen.0,
-            request.encode_parts(),
-        );
+        let header = self.header(request.command(), correlation, seen.0);
+        self.send_frame(index, header, request.encode_parts());
     }
 
     pub(super) fn on_disconnected(&mut self, connection: ConnectionId, reason: &str) {
@@ -331,7 +323,7 @@ impl Session {
         self.settle_in_flight(index, reason);
     }
 
-    fn drive_heartbeat(&mut self, index: usize, connection: ConnectionId, activity: Activity) {
+    fn drive_heartbeat(&mut self, index: usize, activity: Activity) {
         if self.now < activity.deadline(self.heartbeat_interval(), self.heartbeat_timeout()) {
             return;
         }
@@ -342,7 +334,8 @@ impl Session {
         if let LaneState::Ready { activity, .. } = &mut self.lanes[index].state {
             activity.ping = Some((correlation, self.now));
         }
-        self.send_frame(connection, Command::Ping, correlation, 0, Vec::new());
+        let header = self.header(Command::Ping, correlation, 0);
+        self.send_frame(index, header, Vec::new());
     }
 
     fn heartbeat_interval(&self) -> u64 {
@@ -356,22 +349,28 @@ impl Session {
         nanoseconds(self.config.heartbeat_timeout)
     }
 
-    pub(super) fn send_frame(
-        &mut self,
-        connection: ConnectionId,
+    /// The header of a request, with what the command says of its last field.
+    pub(super) fn header(
+        &self,
         command: Command,
         correlation: CorrelationId,
-        request: u64,
-        body: Vec<Bytes>,
-    ) {
+        last: u64,
+    ) -> FrameHeader {
         let mut header = FrameHeader::request(command.code(), correlation, self.config.client);
         header.session = self.registered.map_or(0, |registered| registered.number.0);
-        header.request = request;
-        if let Some(index) = self.lane_of(connection)
-            && let LaneState::Ready { activity, .. } = &mut self.lanes[index].state
-        {
-            activity.sent = self.now;
+        header.request = last;
+        header
+    }
+
+    pub(super) fn send_frame(&mut self, index: usize, header: FrameHeader, body: Vec<Bytes>) {
+        let now = self.now;
+        let lane = &mut self.lanes[index];
+        if let LaneState::Ready { activity, .. } = &mut lane.state {
+            activity.sent = now;
         }
+        let Some(connection) = lane.connection() else {
+            return;
+        };
         let frame = header.frame_of_parts(body);
         self.effects.push_back(Effect::Send { connection, frame });
     }

@@ -10,7 +10,6 @@ use wire::{
 
 use super::{
     Effect, Phase, Session,
-    lane::LaneState,
     request::{Pending, Place, Repeat, RequestKey, Submission},
 };
 use crate::{ClientError, Frame};
@@ -30,15 +29,15 @@ impl Session {
                 result: Err(error),
             });
         }
-        let repeat = Repeat::of(&submission.request, submission.retry);
         let lane = usize::from(submission.lane) % self.lanes.len();
-        self.enqueue(
-            Some(ticket),
-            &submission.request,
+        let repeat = Repeat::of(&submission.request, submission.retry);
+        let pending = self.pending(&submission.request, repeat, submission.timeout);
+        let lane = if pending.is_metadata() { 0 } else { lane };
+        self.enqueue(Pending {
+            ticket: Some(ticket),
             lane,
-            repeat,
-            submission.timeout,
-        );
+            ..pending
+        });
     }
 
     fn refuse_submission(&self, command: Command) -> Option<ClientError> {
@@ -54,29 +53,17 @@ impl Session {
     }
 
     pub(super) fn submit_logout(&mut self, timeout: Duration) {
-        self.enqueue(None, &Request::Logout, 0, Repeat::UnlessUnknown, timeout);
+        let pending = self.pending(&Request::Logout, Repeat::UnlessUnknown, timeout);
+        self.enqueue(pending);
     }
 
-    fn enqueue(
-        &mut self,
-        ticket: Option<super::Ticket>,
-        request: &Request,
-        lane: usize,
-        repeat: Repeat,
-        timeout: Duration,
-    ) {
-        self.next_key += 1;
-        let key = RequestKey(self.next_key);
-        let command = request.command();
-        let pending = Pending {
-            ticket,
-            command,
+    /// A request of the session's own on the first lane.
+    fn pending(&self, request: &Request, repeat: Repeat, timeout: Duration) -> Pending {
+        Pending {
+            ticket: None,
+            command: request.command(),
             body: request.encode_parts(),
-            lane: if command.plane() == Plane::Metadata {
-                0
-            } else {
-                lane
-            },
+            lane: 0,
             repeat,
             deadline: self.after(timeout),
             timeout,
@@ -85,7 +72,12 @@ impl Session {
             unknown: false,
             place: Place::Queued,
             refusal: None,
-        };
+        }
+    }
+
+    fn enqueue(&mut self, pending: Pending) {
+        self.next_key += 1;
+        let key = RequestKey(self.next_key);
         self.deadlines.insert((pending.deadline, key));
         self.requests.insert(key, pending);
         self.queue(key);
@@ -138,9 +130,6 @@ impl Session {
     }
 
     fn send_request(&mut self, index: usize, key: RequestKey) {
-        let LaneState::Ready { connection, .. } = self.lanes[index].state else {
-            return;
-        };
         let correlation = self.correlation();
         let (seen, limit) = (self.seen, self.body_size_max());
         let Some(pending) = self.requests.get_mut(&key) else {
@@ -167,7 +156,8 @@ impl Session {
         };
         let body = pending.body.clone();
         self.lanes[index].in_flight.insert(correlation, key);
-        self.send_frame(connection, command, correlation, request, body);
+        let header = self.header(command, correlation, request);
+        self.send_frame(index, header, body);
     }
 
     fn body_size_max(&self) -> usize {
