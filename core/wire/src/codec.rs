@@ -137,6 +137,8 @@ impl Reader {
     fn skip(&mut self, field: &'static str, size: usize) -> Result<(), DecodeError> {
         let left = self.left();
         if size <= left {
+            #[cfg(test)]
+            crate::trace::record(field, self.position, size);
             self.position += size;
             Ok(())
         } else {
@@ -163,6 +165,57 @@ impl Reader {
         u128: u128;
     }
 
+    /// Reads the u8 that tells the alternatives of `field` apart.
+    pub(crate) fn kind(&mut self, field: &'static str) -> Result<u8, DecodeError> {
+        part_of_field("kind");
+        self.u8(field)
+    }
+
+    /// Reads the u8 that tells whether a value follows.
+    pub(crate) fn present(&mut self, field: &'static str) -> Result<bool, DecodeError> {
+        part_of_field("present");
+        self.bool(field)
+    }
+
+    /// Reads a length as u8.
+    pub(crate) fn length8(&mut self, field: &'static str) -> Result<u8, DecodeError> {
+        part_of_field("length");
+        self.u8(field)
+    }
+
+    /// Reads a length as u16.
+    pub(crate) fn length16(&mut self, field: &'static str) -> Result<u16, DecodeError> {
+        part_of_field("length");
+        self.u16(field)
+    }
+
+    /// Reads a length as u32 that the bytes left back.
+    pub(crate) fn length32(&mut self, field: &'static str) -> Result<usize, DecodeError> {
+        self.counted(field, "length", 1)
+    }
+
+    /// Reads a u16 length and as many bytes of text; what is not UTF-8 is shown as far as it goes.
+    pub(crate) fn lossy_text16(&mut self, field: &'static str) -> Result<String, DecodeError> {
+        let size = usize::from(self.length16(field)?);
+        #[cfg(test)]
+        crate::trace::text();
+        let bytes = self.bytes(field, size)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Reads a u8 that is 0 or 1.
+    ///
+    /// # Errors
+    /// `Truncated`; `Invalid` for any other value.
+    pub fn bool(&mut self, field: &'static str) -> Result<bool, DecodeError> {
+        let start = self.position;
+        match self.u8(field)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            value => Err(self.invalid(field, start, value)),
+        }
+    }
+
     /// Reads `size` bytes as they are.
     ///
     /// # Errors
@@ -178,7 +231,7 @@ impl Reader {
     /// # Errors
     /// `Truncated`; `Text` when it is not UTF-8.
     pub fn text8(&mut self, field: &'static str) -> Result<String, DecodeError> {
-        let size = usize::from(self.u8(field)?);
+        let size = usize::from(self.length8(field)?);
         self.text(field, size)
     }
 
@@ -187,12 +240,14 @@ impl Reader {
     /// # Errors
     /// `Truncated`; `Text` when it is not UTF-8.
     pub fn text16(&mut self, field: &'static str) -> Result<String, DecodeError> {
-        let size = usize::from(self.u16(field)?);
+        let size = usize::from(self.length16(field)?);
         self.text(field, size)
     }
 
     fn text(&mut self, field: &'static str, size: usize) -> Result<String, DecodeError> {
         let start = self.position;
+        #[cfg(test)]
+        crate::trace::text();
         let bytes = self.bytes(field, size)?;
         match core::str::from_utf8(&bytes) {
             Ok(text) => Ok(String::from(text)),
@@ -209,8 +264,7 @@ impl Reader {
     /// # Errors
     /// `Truncated` when the body ends first.
     pub fn bytes32(&mut self, field: &'static str) -> Result<Bytes, DecodeError> {
-        let size = self.u32(field)?;
-        let size = usize::try_from(size).expect("a u32 fits a usize");
+        let size = self.length32(field)?;
         self.bytes(field, size)
     }
 
@@ -224,7 +278,17 @@ impl Reader {
     /// `Truncated` when the bytes left cannot hold so many items.
     pub fn count(&mut self, field: &'static str, item_size: usize) -> Result<usize, DecodeError> {
         assert!(item_size > 0);
+        self.counted(field, "count", item_size)
+    }
+
+    fn counted(
+        &mut self,
+        field: &'static str,
+        part: &'static str,
+        item_size: usize,
+    ) -> Result<usize, DecodeError> {
         let start = self.position;
+        part_of_field(part);
         let count = self.u32(field)?;
         let needed = u64::from(count) * item_size as u64;
         let left = self.left() as u64;
@@ -292,6 +356,14 @@ impl Reader {
             left => Err(self.error("body", Problem::Trailing { left: left as u64 })),
         }
     }
+}
+
+/// Says what the next read is of its field; only tests record it.
+fn part_of_field(part: &'static str) {
+    #[cfg(test)]
+    crate::trace::part(part);
+    #[cfg(not(test))]
+    let _ = part;
 }
 
 /// Byte strings from this size on are passed on as they are; smaller ones are cheaper to copy.

@@ -84,9 +84,8 @@ impl Field for Result<(), Failure> {
         match reader.u32(field)? {
             0 => Ok(Ok(())),
             status => {
-                let size = usize::from(reader.u16("text")?);
-                let text = reader.bytes("text", size)?;
-                Ok(Err(Failure::decode(status, &text)))
+                let text = reader.lossy_text16(field)?;
+                Ok(Err(Failure::decode(status, text.as_bytes())))
             }
         }
     }

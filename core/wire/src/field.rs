@@ -22,6 +22,9 @@ pub(crate) trait Field: Sized {
     fn write(&self, writer: &mut Writer);
 }
 
+/// How many times larger than on the wire an item of a list may be in memory.
+const GROWTH_MAX: usize = 16;
+
 macro_rules! integers {
     ($($ty:ident)*) => {$(
         impl Field for $ty {
@@ -66,12 +69,7 @@ impl Field for bool {
     const SIZE_MIN: usize = 1;
 
     fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
-        let start = reader.position();
-        match reader.u8(field)? {
-            0 => Ok(false),
-            1 => Ok(true),
-            value => Err(reader.invalid(field, start, value)),
-        }
+        reader.bool(field)
     }
 
     fn write(&self, writer: &mut Writer) {
@@ -97,7 +95,7 @@ impl<T: Field> Field for Option<T> {
     const SIZE_MIN: usize = 1;
 
     fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
-        if bool::read(reader, field)? {
+        if reader.present(field)? {
             Ok(Some(T::read(reader, field)?))
         } else {
             Ok(None)
@@ -117,6 +115,8 @@ impl<T: Field> Field for Vec<T> {
     const SIZE_MIN: usize = 4;
 
     fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
+        // A count that the bytes back may still size a large allocation if items grow a lot.
+        const { assert!(size_of::<T>() <= GROWTH_MAX * T::SIZE_MIN) };
         let count = reader.count(field, T::SIZE_MIN)?;
         let mut items = Self::with_capacity(count);
         for _ in 0..count {

@@ -1,14 +1,13 @@
 //! The fixed header of every frame on a socket.
 
 use alloc::vec::Vec;
-use core::hash::Hasher;
 
 use bytemuck::{Pod, Zeroable};
 use bytes::Bytes;
 
 use crate::{
     ClientId, CorrelationId, DecodeError, Op, Problem, ReplicaId, RequestNumber, SessionNumber,
-    View, checksum64,
+    View, checksum64, hash::checksum64_of_parts,
 };
 
 /// Bytes of the header.
@@ -17,6 +16,12 @@ pub const FRAME_HEADER_SIZE: usize = 64;
 /// The largest frame, header included, that a server can be configured to take: 8 MiB and the headers
 /// around a batch of that size.
 pub const FRAME_SIZE_MAX: u32 = 8 * 1024 * 1024 + 64 * 1024;
+
+/// Where the checksum starts to count: behind itself.
+const CHECKSUM_START: usize = 8;
+
+/// Frames up to this size are put together by copying.
+const JOINED_SIZE_MAX: usize = 16 * 1024;
 
 /// The version that this crate speaks.
 pub const PROTOCOL_VERSION: u8 = 1;
@@ -178,14 +183,15 @@ impl FrameHeader {
         self.size = u32::try_from(size).expect("a frame's size fits a u32");
         assert!(self.size <= FRAME_SIZE_MAX);
         let mut frame = Vec::with_capacity(size);
-        frame.extend_from_slice(bytemuck::bytes_of(&self));
+        frame.extend_from_slice(self.as_bytes());
         frame.extend_from_slice(body);
-        let checksum = checksum64(&frame[8..]);
-        frame[..8].copy_from_slice(&checksum.to_le_bytes());
+        let checksum = checksum64(&frame[CHECKSUM_START..]);
+        frame[..CHECKSUM_START].copy_from_slice(&checksum.to_le_bytes());
         frame
     }
 
-    /// The whole frame in pieces, the header first, so that a large body is hashed but not copied.
+    /// The whole frame in pieces, so that a large body is hashed but not copied. A small one is joined
+    /// with its header: one piece is cheaper to send than several.
     ///
     /// # Panics
     /// When the frame would exceed [`FRAME_SIZE_MAX`].
@@ -194,16 +200,33 @@ impl FrameHeader {
         let size = FRAME_HEADER_SIZE + parts.iter().map(Bytes::len).sum::<usize>();
         self.size = u32::try_from(size).expect("a frame's size fits a u32");
         assert!(self.size <= FRAME_SIZE_MAX);
-        let mut hasher = twox_hash::XxHash3_64::with_seed(0);
-        hasher.write(&bytemuck::bytes_of(&self)[8..]);
-        for part in &parts {
-            hasher.write(part);
+        if size <= JOINED_SIZE_MAX {
+            return alloc::vec![self.joined(&parts)];
         }
-        self.checksum = hasher.finish();
+        let header = &self.as_bytes()[CHECKSUM_START..];
+        let body = parts.iter().map(|part| &part[..]);
+        self.checksum = checksum64_of_parts(core::iter::once(header).chain(body));
         let mut frame = Vec::with_capacity(1 + parts.len());
-        frame.push(Bytes::copy_from_slice(bytemuck::bytes_of(&self)));
+        frame.push(Bytes::copy_from_slice(self.as_bytes()));
         frame.extend(parts);
         frame
+    }
+
+    fn joined(&self, parts: &[Bytes]) -> Bytes {
+        let mut frame = Vec::with_capacity(self.size as usize);
+        frame.extend_from_slice(self.as_bytes());
+        for part in parts {
+            frame.extend_from_slice(part);
+        }
+        let checksum = checksum64(&frame[CHECKSUM_START..]);
+        frame[..CHECKSUM_START].copy_from_slice(&checksum.to_le_bytes());
+        Bytes::from(frame)
+    }
+
+    /// The header's bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        bytemuck::bytes_of(self)
     }
 
     /// Reads a header without judging more than its length, so that a reply can be addressed.
@@ -213,56 +236,37 @@ impl FrameHeader {
     pub fn read(bytes: &[u8]) -> Result<Self, DecodeError> {
         match bytes.get(..FRAME_HEADER_SIZE) {
             Some(header) => Ok(bytemuck::pod_read_unaligned(header)),
-            None => Err(error(
-                "header",
-                Problem::Truncated {
-                    needed: FRAME_HEADER_SIZE as u64,
-                    left: bytes.len() as u64,
-                },
-            )),
+            None => {
+                let (needed, left) = (FRAME_HEADER_SIZE as u64, bytes.len() as u64);
+                Err(error("header", 0, Problem::Truncated { needed, left }))
+            }
         }
     }
 
-    /// Checks what can be checked before the body is there: size within `size_max`, version, kind.
+    /// Checks what can be checked before the body is there: size within `size_max`, version, kind, flags,
+    /// and that a request has no status.
     ///
     /// # Errors
     /// Names the field that is wrong.
-    pub const fn check(&self, size_max: u32) -> Result<(), DecodeError> {
+    pub fn check(&self, size_max: u32) -> Result<(), DecodeError> {
         if self.size > size_max {
-            let (value, limit) = (self.size as u64, size_max as u64);
-            return Err(error("size", Problem::TooLarge { value, limit }));
+            let (value, limit) = (u64::from(self.size), u64::from(size_max));
+            return Err(error("size", 8, Problem::TooLarge { value, limit }));
         }
         if (self.size as usize) < FRAME_HEADER_SIZE {
-            return Err(error(
-                "size",
-                Problem::Invalid {
-                    value: self.size as u64,
-                },
-            ));
+            return Err(invalid("size", 8, self.size));
         }
         if self.version != PROTOCOL_VERSION {
-            return Err(error(
-                "version",
-                Problem::Invalid {
-                    value: self.version as u64,
-                },
-            ));
+            return Err(invalid("version", 13, self.version));
         }
-        if self.frame_kind().is_none() {
-            return Err(error(
-                "kind",
-                Problem::Invalid {
-                    value: self.kind as u64,
-                },
-            ));
-        }
+        let Some(kind) = self.frame_kind() else {
+            return Err(invalid("kind", 12, self.kind));
+        };
         if self.flags != 0 {
-            return Err(error(
-                "flags",
-                Problem::Invalid {
-                    value: self.flags as u64,
-                },
-            ));
+            return Err(invalid("flags", 14, self.flags));
+        }
+        if kind == FrameKind::Request && self.status != 0 {
+            return Err(invalid("status", 20, self.status));
         }
         Ok(())
     }
@@ -275,20 +279,29 @@ impl FrameHeader {
         let size = self.size as usize;
         if frame.len() < size || size < FRAME_HEADER_SIZE {
             let (needed, left) = (size as u64, frame.len() as u64);
-            return Err(error("body", Problem::Truncated { needed, left }));
+            return Err(error(
+                "body",
+                FRAME_HEADER_SIZE,
+                Problem::Truncated { needed, left },
+            ));
         }
-        if checksum64(&frame[8..size]) == self.checksum {
+        if checksum64(&frame[CHECKSUM_START..size]) == self.checksum {
             Ok(frame.slice(FRAME_HEADER_SIZE..size))
         } else {
-            Err(error("checksum", Problem::Checksum))
+            Err(error("checksum", 0, Problem::Checksum))
         }
     }
 }
 
-const fn error(field: &'static str, problem: Problem) -> DecodeError {
+fn invalid(field: &'static str, position: usize, value: impl Into<u64>) -> DecodeError {
+    let value = value.into();
+    error(field, position, Problem::Invalid { value })
+}
+
+const fn error(field: &'static str, position: usize, problem: Problem) -> DecodeError {
     DecodeError {
         field,
-        position: 0,
+        position,
         problem,
     }
 }

@@ -1,5 +1,7 @@
 //! The checksums of frames, prepares and batches, and the placement of keys.
 
+use core::hash::Hasher;
+
 use twox_hash::{XxHash3_64, XxHash3_128};
 
 use crate::PartitionId;
@@ -8,6 +10,15 @@ use crate::PartitionId;
 #[must_use]
 pub fn checksum64(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
+}
+
+/// [`checksum64`] of parts as if they were one piece, without joining them.
+pub(crate) fn checksum64_of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
+    let mut hasher = XxHash3_64::with_seed(0);
+    for part in parts {
+        hasher.write(part);
+    }
+    hasher.finish()
 }
 
 /// XXH3-128 with seed 0: the hash chain of prepares.

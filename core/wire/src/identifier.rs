@@ -58,8 +58,8 @@ impl Field for Identifier {
     /// would be given to something.
     fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
         let start = reader.position();
-        match reader.u8(field)? {
-            1 => match reader.u8(field)? {
+        match reader.kind(field)? {
+            1 => match reader.length8(field)? {
                 8 => Ok(Self::Number(reader.u64(field)?)),
                 length => Err(reader.invalid(field, start + 1, length)),
             },

@@ -98,10 +98,10 @@ impl View {
 }
 
 impl Offset {
-    /// The offset after this one.
+    /// The offset after this one. Saturates: offsets may come from outside.
     #[must_use]
     pub const fn next(self) -> Self {
-        Self(self.0 + 1)
+        Self(self.0.saturating_add(1))
     }
 }
 

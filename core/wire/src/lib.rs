@@ -13,6 +13,9 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+// Headers are read and written as they lie in memory.
+const _: () = assert!(cfg!(target_endian = "little"));
+
 mod batch;
 mod codec;
 mod command;
@@ -29,9 +32,15 @@ mod reply;
 mod request;
 mod secret;
 mod time;
+#[cfg(test)]
+mod trace;
+#[cfg(test)]
+mod vectors;
 
 pub use batch::{
-    BATCH_HEADER_SIZE, Batch, BatchBuilder, BatchHeader, Compression, Message, MessageIter,
+    BATCH_HEADER_SIZE, Batch, BatchBuilder, BatchHeader, Compression, HeaderIter, HeaderProblem,
+    KEY_SIZE_MAX, MESSAGE_HEADER_SIZE, MESSAGE_HEADERS_SIZE_MAX, Message, MessageIter,
+    UNCOMPRESSED_SIZE_MAX, encode_headers,
 };
 pub use codec::{DecodeError, Problem, Reader, Writer};
 pub use command::{Command, Plane};

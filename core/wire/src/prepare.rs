@@ -3,7 +3,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use crate::{
-    ClientId, ConsensusGroup, Op, RequestNumber, SessionNumber, Timestamp, View, checksum128,
+    ClientId, ConsensusGroup, DecodeError, Op, Problem, RequestNumber, SessionNumber, Timestamp,
+    View, checksum128,
 };
 
 /// Bytes of the header.
@@ -73,8 +74,32 @@ impl PrepareHeader {
             && self.checksum_body == checksum128(body)
     }
 
+    /// Reads the header at the front of `bytes`; [`PrepareHeader::is_valid`] judges it.
+    ///
+    /// # Errors
+    /// `Truncated`.
+    pub fn read(bytes: &[u8]) -> Result<Self, DecodeError> {
+        match bytes.get(..PREPARE_HEADER_SIZE) {
+            Some(header) => Ok(bytemuck::pod_read_unaligned(header)),
+            None => Err(DecodeError {
+                field: "prepare header",
+                position: 0,
+                problem: Problem::Truncated {
+                    needed: PREPARE_HEADER_SIZE as u64,
+                    left: bytes.len() as u64,
+                },
+            }),
+        }
+    }
+
+    /// The header's bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        bytemuck::bytes_of(self)
+    }
+
     fn own_checksum(&self) -> u128 {
-        checksum128(&bytemuck::bytes_of(self)[16..])
+        checksum128(&self.as_bytes()[16..])
     }
 
     /// The op.

@@ -55,7 +55,8 @@ body! {
         /// The offset behind its last message, where the next poll begins; equal to `from` when there is
         /// none.
         next: Offset,
-        /// Stamped batches. When encoded, an item may hold several; when decoded, each holds one.
+        /// Stamped batches. To be encoded, the items one after the other must be whole batches; when
+        /// decoded, each item holds one.
         batches: Vec<Bytes>,
     }
 }
@@ -66,7 +67,7 @@ impl Field for Vec<Bytes> {
     const SIZE_MIN: usize = 4;
 
     fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
-        let size = reader.count(field, 1)?;
+        let size = reader.length32(field)?;
         let end = reader.position() + size;
         let mut batches = Self::new();
         while reader.position() < end {

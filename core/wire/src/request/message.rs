@@ -38,9 +38,10 @@ body! {
         topic: Identifier,
         /// Who reads.
         consumer: Consumer,
-        /// The most messages over all sections; at least 1.
+        /// No batch is added to an answer that holds so many messages, over all sections; at least 1.
         max_messages: u32,
-        /// The most bytes of batches over all sections; the first batch is served however large it is.
+        /// No batch is added to an answer that would exceed so many bytes of batches, over all sections,
+        /// except the first.
         max_bytes: u32,
         /// Bytes of batches that end the wait; 0: the answer comes at once, whatever there is.
         min_bytes: u32,
@@ -96,7 +97,7 @@ impl Field for Acknowledgement {
 pub enum PartitionTarget {
     /// This one. On the wire: kind 1, u32.
     Explicit(PartitionId),
-    /// One that the server chooses, in turn. On the wire: kind 2. Not for idempotent batches, whose
+    /// One that the server chooses, in turn. On the wire: kind 2. Refused for idempotent batches: their
     /// sequences count per partition.
     Balanced,
     /// The one that the key hashes to, see [`partition_of_key`](crate::partition_of_key). On the wire:
@@ -109,11 +110,11 @@ impl Field for PartitionTarget {
 
     fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
         let start = reader.position();
-        match reader.u8(field)? {
+        match reader.kind(field)? {
             1 => Ok(Self::Explicit(Field::read(reader, field)?)),
             2 => Ok(Self::Balanced),
             3 => {
-                let size = usize::from(reader.u16(field)?);
+                let size = usize::from(reader.length16(field)?);
                 Ok(Self::Key(reader.bytes(field, size)?))
             }
             kind => Err(reader.invalid(field, start, kind)),
@@ -146,7 +147,7 @@ impl Field for Consumer {
 
     fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
         let start = reader.position();
-        match reader.u8(field)? {
+        match reader.kind(field)? {
             1 => Ok(Self::Single(reader.text8(field)?)),
             2 => Ok(Self::Group(Field::read(reader, field)?)),
             kind => Err(reader.invalid(field, start, kind)),
@@ -186,7 +187,7 @@ impl Field for PollStrategy {
 
     fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
         let start = reader.position();
-        match reader.u8(field)? {
+        match reader.kind(field)? {
             1 => Ok(Self::Offset(Field::read(reader, field)?)),
             2 => Ok(Self::Timestamp(Field::read(reader, field)?)),
             3 => Ok(Self::First),
