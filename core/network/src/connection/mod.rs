@@ -93,7 +93,7 @@ pub struct Connections(Rc<Shared>);
 struct Shared {
     limits: Limits,
     notify: Notify,
-    events: RefCell<VecDeque<Event>>,
+    events: RefCell<VecDeque<Entry>>,
     slots: RefCell<Slots>,
     /// Those that the shard knows no more, with the sweep after which they are aborted. Their tasks hold
     /// them: the socket closes with the end of the second.
@@ -107,6 +107,15 @@ struct Shared {
     statistics: RefCell<Statistics>,
 }
 
+/// What is queued for the shard's loop.
+#[derive(Debug)]
+enum Entry {
+    Event(Event),
+    /// Behind the frames of one read: the shard has taken them, the next read may follow. Without it a
+    /// reader that always finds bytes would outrun the shard, which could not hold it back.
+    Taken(Rc<Connection>),
+}
+
 #[derive(Debug)]
 struct Connection {
     id: ConnectionId,
@@ -115,6 +124,8 @@ struct Connection {
     phase: Cell<Phase>,
     /// Whether the shard asked for no more frames.
     paused: Cell<bool>,
+    /// Whether frames of the last read are still queued for the shard.
+    untaken: Cell<bool>,
     frame_size_max: Cell<u32>,
     /// The sweep at which a frame last arrived.
     read_at: Cell<u64>,
@@ -182,10 +193,20 @@ impl Connections {
         }
     }
 
-    /// Takes the oldest event.
+    /// Takes the oldest event. The shard takes all there are, and handles each, before it waits again: a
+    /// connection's next bytes are read only when its last frames were taken.
     #[must_use]
     pub fn next_event(&self) -> Option<Event> {
-        self.0.events.borrow_mut().pop_front()
+        loop {
+            let entry = self.0.events.borrow_mut().pop_front()?;
+            match entry {
+                Entry::Event(event) => return Some(event),
+                Entry::Taken(connection) => {
+                    connection.untaken.set(false);
+                    connection.readable.ring();
+                }
+            }
+        }
     }
 
     /// Queues a frame, in parts that are written one behind the other.
@@ -233,8 +254,8 @@ impl Connections {
         self.0.slots.borrow().len() == 0 && self.0.closing.borrow().iter().all(gone)
     }
 
-    /// Reads nothing more from the connection. Frames that were read already still come: at most one
-    /// buffer's (256 KiB), or one larger frame.
+    /// Hands over nothing more of the connection than what is queued already: the frames of one read, at
+    /// most 256 KiB of them, or one larger frame.
     pub fn pause(&self, connection: ConnectionId) {
         if let Some(found) = self.find(connection) {
             found.paused.set(true);
@@ -316,7 +337,7 @@ impl Limits {
 
 impl Shared {
     fn push_event(&self, event: Event) {
-        self.events.borrow_mut().push_back(event);
+        self.events.borrow_mut().push_back(Entry::Event(event));
         self.notify.notify();
     }
 
@@ -328,6 +349,7 @@ impl Shared {
             socket,
             phase: Cell::new(Phase::Open),
             paused: Cell::new(false),
+            untaken: Cell::new(false),
             frame_size_max: Cell::new(self.limits.frame_size_before_login),
             read_at: Cell::new(self.sweeps.get()),
             written_at: Cell::new(self.sweeps.get()),
@@ -388,6 +410,7 @@ impl Shared {
         connection.phase.get() == Phase::Open
             && (self.paused.get()
                 || connection.paused.get()
+                || connection.untaken.get()
                 || connection.queued.get() > self.limits.queue_soft_max)
     }
 }

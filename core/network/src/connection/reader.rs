@@ -10,7 +10,7 @@ use compio::{
 };
 use wire::FRAME_HEADER_SIZE;
 
-use super::{CloseReason, Connection, Event, Phase, Shared};
+use super::{CloseReason, Connection, Entry, Event, Phase, Shared};
 use crate::{
     buffers::BufferPool,
     decoder::{BadFrame, take_frames, unfinished},
@@ -45,10 +45,7 @@ pub(super) async fn read(shared: Rc<Shared>, connection: Rc<Connection>) {
 
 async fn read_frames(shared: &Rc<Shared>, connection: &Rc<Connection>, input: &mut Input) {
     loop {
-        if shared.holds_back(connection) {
-            let resumed = || !shared.holds_back(connection);
-            connection.readable.wait_until(resumed).await;
-        }
+        shared.wait_to_read(connection).await;
         if connection.phase.get() != Phase::Open {
             return;
         }
@@ -56,6 +53,8 @@ async fn read_frames(shared: &Rc<Shared>, connection: &Rc<Connection>, input: &m
             Ok(count) => count,
             Err(error) => return shared.abort(connection, CloseReason::Failed(error.kind())),
         };
+        // What came although the shard asked for no more waits here.
+        shared.wait_to_read(connection).await;
         if connection.phase.get() != Phase::Open {
             return;
         }
@@ -97,10 +96,17 @@ async fn discard(shared: &Rc<Shared>, connection: &Rc<Connection>) {
 }
 
 impl Shared {
+    async fn wait_to_read(&self, connection: &Connection) {
+        if self.holds_back(connection) {
+            let goes_on = || !self.holds_back(connection);
+            connection.readable.wait_until(goes_on).await;
+        }
+    }
+
     /// Queues the events of the frames that are whole.
     fn hand_over(
         &self,
-        connection: &Connection,
+        connection: &Rc<Connection>,
         input: &mut Input,
         count: usize,
     ) -> Result<(), BadFrame> {
@@ -109,13 +115,17 @@ impl Shared {
         let id = connection.id;
         let size_max = connection.frame_size_max.get();
         let end = take_frames(&mut input.buffer, size_max, |header, body| {
-            events.push_back(Event::Frame {
+            events.push_back(Entry::Event(Event::Frame {
                 connection: id,
                 header,
                 body,
-            });
+            }));
         });
         let frames = events.len() - before;
+        if frames > 0 {
+            connection.untaken.set(true);
+            events.push_back(Entry::Taken(Rc::clone(connection)));
+        }
         drop(events);
         let mut statistics = self.statistics.borrow_mut();
         statistics.bytes_received += count as u64;
