@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wire::{ClientId, Op, RequestNumber, SessionNumber};
 
-use crate::constants::CLIENT_REPLY_SIZE_MAX;
+use crate::{Refusal, constants::CLIENT_REPLY_SIZE_MAX};
 
 /// The sessions of the metadata group. Changes at commit only, alike on every replica; its serde form is
 /// part of every snapshot: new fields only at the end, with `serde(default)`.
@@ -29,17 +29,13 @@ pub struct ClientSession {
     pub reply: Option<Bytes>,
 }
 
-/// What the table says about a request.
+/// What a request gets instead of being executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Not executed yet.
-    New,
-    /// The last one executed, and its reply.
-    Repeated { op: Op, reply: Option<Bytes> },
-    /// Older than the last one executed.
-    Stale,
-    /// The client has no session, or another one.
-    NoSession,
+pub(crate) enum Answer {
+    /// The reply of its execution as `op`.
+    Reply { op: Op, body: Bytes },
+    /// A reason.
+    Refusal(Refusal),
 }
 
 impl ClientSessions {
@@ -63,30 +59,34 @@ impl ClientSessions {
 
     /// All sessions, by client.
     pub fn iter(&self) -> impl Iterator<Item = (ClientId, &ClientSession)> {
-        self.clients.iter().map(|(client, session)| (*client, session))
+        self.clients
+            .iter()
+            .map(|(client, session)| (*client, session))
     }
 
-    pub(crate) fn verdict(
+    /// Whether the request is to be executed (V14), else what it gets.
+    pub(crate) fn check(
         &self,
         client: ClientId,
         session: SessionNumber,
         request: RequestNumber,
-    ) -> Verdict {
-        let Some(entry) = self.clients.get(&client) else {
-            return Verdict::NoSession;
+    ) -> Result<(), Answer> {
+        let entry = self.clients.get(&client);
+        let Some(entry) = entry.filter(|entry| entry.session == session) else {
+            return Err(Answer::Refusal(Refusal::NoSession));
         };
-        if entry.session != session {
-            Verdict::NoSession
-        } else if request > entry.request {
-            Verdict::New
-        } else if request == entry.request && request != RequestNumber(0) {
-            Verdict::Repeated {
-                op: entry.op,
-                reply: entry.reply.clone(),
-            }
-        } else {
-            Verdict::Stale
+        if request > entry.request {
+            return Ok(());
         }
+        // Before its first request a session has executed none, and none is numbered 0.
+        if request < entry.request || request == RequestNumber(0) {
+            return Err(Answer::Refusal(Refusal::Stale));
+        }
+        let op = entry.op;
+        Err(match entry.reply.clone() {
+            Some(body) => Answer::Reply { op, body },
+            None => Answer::Refusal(Refusal::ReplyNotKept { op }),
+        })
     }
 
     /// The register at `op` was executed: the client's session is the one numbered `op`. When that would
@@ -107,7 +107,10 @@ impl ClientSessions {
             reply: None,
         };
         let replaced = self.clients.insert(client, entry);
-        assert!(replaced.is_none_or(|old| old.op < op), "ops commit in order");
+        assert!(
+            replaced.is_none_or(|old| old.op < op),
+            "ops commit in order"
+        );
         evicted
     }
 

@@ -31,7 +31,7 @@ pub enum Ignore {
     PrepareAhead,
     /// It does not follow from the op before it (V9).
     PrepareUnchained,
-    /// An acknowledgement of an op that is not in flight: committed already, or never prepared here.
+    /// An acknowledgement of an op that was not prepared here.
     PrepareOkNotInFlight,
     /// An acknowledgement of another op with the same number (V7).
     PrepareOkChecksum,
@@ -43,6 +43,8 @@ pub enum Ignore {
     PrepareNotKept,
     /// An answer to a round of view probes that is over.
     ProbeRoundOver,
+    /// The completion of a write of a prepare that is not in the journal.
+    WriteUnknown,
     /// The completion of a checkpoint that was not begun, or was begun anew.
     CheckpointUnknown,
     /// View change is not part of this replica.

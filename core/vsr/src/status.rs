@@ -26,7 +26,8 @@ pub enum Status {
 pub enum OutOfService {
     /// Prepares or a checkpoint were found, but no superblock: the replica has forgotten its promises.
     SuperblockMissing,
-    /// The superblock names a checkpoint, or one that contains this op, and none can be read.
+    /// The superblock names a checkpoint of this op; neither it nor an older one with all prepares in
+    /// between can be read.
     CheckpointMissing {
         /// The op.
         op: Op,

@@ -1,12 +1,31 @@
-//! The replica: its state and its one entry.
+//! The replica: its state, its one entry, and what holds after every event.
 
-use alloc::collections::VecDeque;
+use alloc::{collections::VecDeque, vec::Vec};
 
 use wire::{ClusterId, ConsensusGroup, Op, ReplicaId, Time, View};
 
 use crate::{
-    Checkpoint, ClientSessions, Effect, Ignore, Input, Note, Recovered, Refusal, Status, primary_of,
+    ChainPoint, ClientSessions, Effect, Ignore, Input, Message, Note, Status,
+    journal::{Anchor, Journal},
+    pipeline::Pipeline,
+    primary_of,
+    timeout::Timeout,
 };
+
+use promises::Promises;
+use read_index::ReadIndex;
+use repair::Repair;
+
+mod apply;
+mod checkpoint;
+mod normal;
+mod promises;
+mod read_index;
+mod recovery;
+mod repair;
+
+#[cfg(test)]
+mod tests;
 
 /// What a replica is told once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,46 +55,70 @@ pub struct Room {
 #[derive(Debug)]
 pub struct Replica {
     config: Config,
+    /// The time of the event that is being handled.
+    now: Time,
     status: Status,
+    /// The view that this replica is in, or about to enter. Never falls (V2).
+    /// Invariant: in normal status it is durable, and its journal is installed.
     view: View,
-    clients: ClientSessions,
+    /// The superblock: what is promised, and how much of it is durable (V1).
+    promises: Promises,
+    /// Invariant: holds every op that is not applied.
+    journal: Journal,
+    /// The last op of the journal when the view began; a primary serves nothing before it is applied (V8).
+    inherited: Op,
+    /// The highest op known to be committed, wherever.
+    commit_max: Op,
+    /// The highest op known to be committed and to be the one in the journal (V9).
+    /// Invariant: `commit_chained <= commit_max`.
+    commit_chained: Op,
+    /// Committed, but the journal does not reach that far.
+    commit_ahead: Option<ChainPoint>,
+    /// The last op handed out to be applied. Invariant: `commit_min <= applying <= commit_chained`.
+    applying: Op,
+    /// The last op applied: `commit_min`.
+    applied: Anchor,
+    /// What a primary has prepared in this view and not applied.
+    pipeline: Pipeline,
+    client_sessions: ClientSessions,
+    /// Ops of the durable checkpoints, by replica, as far as known. They only rise.
+    checkpoints: Vec<Op>,
+    /// The checkpoint that is being written.
+    checkpoint_begun: Option<ChainPoint>,
+    repair: Repair,
+    /// Of a primary with backups.
+    heartbeat: Timeout,
+    /// Of a backup: what the last heartbeat said is committed.
+    heartbeat_commit: Op,
+    read_index: ReadIndex,
     effects: VecDeque<Effect>,
 }
 
 impl Replica {
-    /// Starts from what the disk holds.
-    #[must_use]
-    pub fn new(config: Config, recovered: Recovered) -> Self {
-        let checkpoint = recovered.checkpoint.unwrap_or_default();
-        Self {
-            config,
-            status: Status::Recovering,
-            view: recovered.superblock.map_or(View(0), |it| it.view),
-            clients: checkpoint.client_sessions,
-            effects: VecDeque::new(),
-        }
-    }
-
-    /// Feeds one event.
-    pub fn handle(&mut self, _now: Time, input: Input) {
+    /// Feeds one event. Reads, writes and sends may finish in any order; an effect that must wait for a
+    /// disk is emitted after that completion came in.
+    ///
+    /// # Panics
+    /// When an invariant of the replica is broken, or when [`Input::Applied`] does not follow the order of
+    /// [`Effect::Apply`]. Never by what a message or a client's request contains.
+    pub fn handle(&mut self, now: Time, input: Input) {
+        self.now = now;
         match input {
-            Input::Request(request) => self.effects.push_back(Effect::Refuse {
-                token: request.token,
-                reason: Refusal::NotReady,
-            }),
-            Input::ConfirmView { token } => self.effects.push_back(Effect::Refuse {
-                token,
-                reason: Refusal::NotReady,
-            }),
-            Input::Message(_) => self
-                .effects
-                .push_back(Effect::Note(Note::Ignored(Ignore::NotNormal))),
-            Input::Tick
-            | Input::PrepareWritten { .. }
-            | Input::SuperblockWritten { .. }
-            | Input::Applied { .. }
-            | Input::CheckpointWritten { .. } => {}
+            Input::Message(message) => self.on_message(message),
+            Input::Request(request) => self.on_request(request),
+            Input::Tick => self.on_tick(),
+            Input::PrepareWritten { op, checksum } => self.on_prepare_written(op, checksum),
+            Input::SuperblockWritten { sequence } => self.on_superblock_written(sequence),
+            Input::Applied {
+                op,
+                reply,
+                ended,
+                registered,
+            } => self.on_applied(op, reply, &ended, registered),
+            Input::CheckpointWritten { op } => self.on_checkpoint_written(op),
+            Input::ConfirmView { token } => self.on_confirm_view(token),
         }
+        self.assert_invariants();
     }
 
     /// The next thing to do, if there is one.
@@ -107,58 +150,188 @@ impl Replica {
         self.primary() == self.config.replica
     }
 
-    /// Whether it is the primary and takes requests: normal status, the inherited ops applied (V8).
+    /// Whether it is the primary and takes requests: normal status, and the inherited ops are applied
+    /// (V8).
     #[must_use]
     pub fn is_serving(&self) -> bool {
-        false
+        self.status == Status::Normal && self.is_primary() && self.commit_min() >= self.inherited
     }
 
     /// Its highest op.
     #[must_use]
-    pub const fn op(&self) -> Op {
-        Op(0)
+    pub fn op(&self) -> Op {
+        self.journal.head().point.op
     }
 
     /// The highest op known to be committed.
     #[must_use]
     pub const fn commit_max(&self) -> Op {
-        Op(0)
+        self.commit_max
     }
 
     /// The highest op applied here.
     #[must_use]
     pub const fn commit_min(&self) -> Op {
-        Op(0)
+        self.applied.point.op
     }
 
     /// What it can take as a primary; nothing while it does not serve.
     #[must_use]
-    pub const fn room(&self) -> Room {
-        Room {
-            prepares: 0,
-            bytes: 0,
+    pub fn room(&self) -> Room {
+        if self.is_serving() {
+            self.pipeline.room()
+        } else {
+            Room {
+                prepares: 0,
+                bytes: 0,
+            }
         }
     }
 
     /// The client table.
     #[must_use]
     pub const fn client_sessions(&self) -> &ClientSessions {
-        &self.clients
+        &self.client_sessions
     }
 
-    /// The op of the newest local checkpoint that is durable.
-    #[must_use]
-    pub const fn checkpoint_op(&self) -> Op {
-        Op(0)
-    }
-
-    /// Begins a checkpoint of the state after [`Replica::commit_min`]; to be stored beside the state
-    /// machine of this very moment, then reported by [`Input::CheckpointWritten`]. A checkpoint begun
-    /// earlier and not reported is forgotten.
-    pub fn begin_checkpoint(&mut self) -> Checkpoint {
-        Checkpoint {
-            client_sessions: self.clients.clone(),
-            ..Checkpoint::default()
+    fn on_message(&mut self, message: Message) {
+        if let Some(reason) = self.ignore_message(&message) {
+            return self.count_ignored(reason);
+        }
+        match message {
+            Message::Prepare(it) => self.on_prepare(it),
+            Message::PrepareOk(it) => self.on_prepare_ok(it),
+            Message::Commit(it) => self.on_commit(it),
+            Message::CommitOk(it) => self.on_commit_ok(it),
+            Message::RequestPrepare(it) => self.on_request_prepare(it),
+            Message::RequestedPrepare(it) => self.on_requested_prepare(it),
+            Message::ViewProbe(it) => self.on_view_probe(it),
+            Message::ViewProbeOk(it) => self.on_view_probe_ok(it),
+            Message::StartViewChange(_)
+            | Message::DoViewChange(_)
+            | Message::StartView(_)
+            | Message::RequestStartView(_) => self.count_ignored(Ignore::ViewChangeUnsupported),
+            Message::RequestCheckpoint(_)
+            | Message::CheckpointOffer(_)
+            | Message::RequestChunk(_)
+            | Message::Chunk(_)
+            | Message::Gone(_) => self.count_ignored(Ignore::StateTransferUnsupported),
         }
     }
+
+    /// What holds for every message of normal operation: a known sender, normal status, and exactly this
+    /// view (VRR §4.1).
+    fn ignore_message(&self, message: &Message) -> Option<Ignore> {
+        if message.replica().0 >= self.config.replica_count {
+            Some(Ignore::UnknownReplica)
+        } else if message.replica() == self.config.replica {
+            Some(Ignore::FromSelf)
+        } else if self.status != Status::Normal {
+            Some(Ignore::NotNormal)
+        } else if message.view() < self.view {
+            Some(Ignore::OlderView)
+        } else if message.view() > self.view && !changes_view(message) {
+            Some(Ignore::NewerView)
+        } else {
+            None
+        }
+    }
+
+    fn on_tick(&mut self) {
+        if self.heartbeat.fires(self.now) {
+            self.send_heartbeat();
+            self.repeat_probes();
+        }
+        if self.repair.timeout.fires(self.now) {
+            self.repair_again();
+        }
+    }
+
+    fn on_superblock_written(&mut self, sequence: u64) {
+        self.promises.set_durable(sequence);
+        if self.status == Status::Recovering && self.promises.is_durable(self.view) {
+            self.enter_view();
+        }
+    }
+
+    /// The view is durable and its journal installed: takes part in it.
+    fn enter_view(&mut self) {
+        assert!(self.promises.is_durable(self.view));
+        self.status = Status::Normal;
+        self.inherited = self.op();
+        self.note(Note::ViewEntered { view: self.view });
+        self.effects.push_back(Effect::StatusChanged);
+        if self.config.replica_count == 1 {
+            // What is durable here is durable on a quorum.
+            self.commit_up_to(self.journal.durable());
+        } else if self.is_primary() {
+            self.heartbeat.start(self.now);
+            self.send_heartbeat();
+        }
+    }
+
+    fn write_superblock(&mut self) {
+        let superblock = self.promises.write();
+        self.effects.push_back(Effect::WriteSuperblock(superblock));
+    }
+
+    fn send(&mut self, to: ReplicaId, message: Message) {
+        assert!(to != self.config.replica);
+        assert!(message.replica() == self.config.replica);
+        self.promises.assert_may_say(&message);
+        self.effects.push_back(Effect::Send { to, message });
+    }
+
+    fn others(&self) -> impl Iterator<Item = ReplicaId> + use<> {
+        let this = self.config.replica;
+        (0..self.config.replica_count)
+            .map(ReplicaId)
+            .filter(move |replica| *replica != this)
+    }
+
+    fn broadcast(&mut self, message: &Message) {
+        for to in self.others() {
+            self.send(to, message.clone());
+        }
+    }
+
+    fn note(&mut self, note: Note) {
+        self.effects.push_back(Effect::Note(note));
+    }
+
+    fn count_ignored(&mut self, reason: Ignore) {
+        self.note(Note::Ignored(reason));
+    }
+
+    fn assert_invariants(&self) {
+        assert!(self.commit_min() <= self.applying);
+        assert!(self.applying <= self.commit_chained);
+        assert!(self.commit_chained <= self.commit_max);
+        assert!(self.commit_chained <= self.op());
+        assert!(self.promises.newest().view <= self.view);
+        if self.commit_min() < self.op() {
+            assert!(self.journal.prepare(self.commit_min().next()).is_some());
+        }
+        if self.status == Status::Normal {
+            assert!(self.promises.is_durable(self.view));
+            assert!(self.checkpoint_op() <= self.commit_min());
+        }
+        if let Some(last) = self.pipeline.last() {
+            assert!(self.status == Status::Normal && self.is_primary());
+            assert!(last == self.op());
+            assert!(self.pipeline.first() == Some(self.commit_min().next()));
+        }
+        debug_assert!(self.journal.is_chained());
+    }
+}
+
+/// Whether a message is about a view that its receiver has not entered.
+const fn changes_view(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::StartViewChange(_)
+            | Message::DoViewChange(_)
+            | Message::StartView(_)
+            | Message::RequestStartView(_)
+    )
 }

@@ -1,0 +1,113 @@
+//! What the replica has promised, and how much of it is durable (V1, V2).
+
+use alloc::collections::VecDeque;
+
+use wire::{Op, View};
+
+use crate::{ChainPoint, Message, Superblock};
+
+/// The view and log_view of one superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Views {
+    view: View,
+    log_view: View,
+}
+
+/// The superblock that was written last, and the views of those that are on the way to the disk.
+#[derive(Debug, Default)]
+pub(super) struct Promises {
+    newest: Superblock,
+    /// By sequence number, rising.
+    writing: VecDeque<(u64, Views)>,
+    /// None before the first superblock is durable.
+    durable: Option<Views>,
+}
+
+impl Promises {
+    /// The promises of a replica that was stopped.
+    pub(super) const fn recovered(superblock: Superblock) -> Self {
+        let durable = Views {
+            view: superblock.view,
+            log_view: superblock.log_view,
+        };
+        Self {
+            newest: superblock,
+            writing: VecDeque::new(),
+            durable: Some(durable),
+        }
+    }
+
+    /// The superblock that was written last, durable or not.
+    pub(super) const fn newest(&self) -> &Superblock {
+        &self.newest
+    }
+
+    /// The journal up to `head`, all of it committed, is that of `view`. Neither number ever falls (V2).
+    pub(super) fn install(&mut self, view: View, head: Op) {
+        assert!(view >= self.newest.view);
+        assert!(view >= self.newest.log_view);
+        self.newest.view = view;
+        self.newest.log_view = view;
+        self.newest.head = head;
+        self.newest.suffix.clear();
+    }
+
+    /// Checkpoints never go back either.
+    pub(super) fn set_checkpoint(&mut self, checkpoint: ChainPoint, checkpoint_quorum: Op) {
+        assert!(checkpoint.op >= self.newest.checkpoint.op);
+        assert!(checkpoint_quorum >= self.newest.checkpoint_quorum);
+        self.newest.checkpoint = checkpoint;
+        self.newest.checkpoint_quorum = checkpoint_quorum;
+    }
+
+    /// The superblock to be made durable, under a sequence number of its own.
+    pub(super) fn write(&mut self) -> Superblock {
+        self.newest.sequence += 1;
+        let views = Views {
+            view: self.newest.view,
+            log_view: self.newest.log_view,
+        };
+        self.writing.push_back((self.newest.sequence, views));
+        self.newest.clone()
+    }
+
+    /// The superblock with this sequence number is durable. Each replaces those before it, so they are
+    /// needed no more.
+    pub(super) fn set_durable(&mut self, sequence: u64) {
+        assert!(sequence <= self.newest.sequence);
+        while let Some((written, views)) = self.writing.front() {
+            if *written > sequence {
+                break;
+            }
+            self.durable = Some(*views);
+            self.writing.pop_front();
+        }
+    }
+
+    /// Whether the replica may take part in `view`: it is durable, and so is the install of its journal.
+    pub(super) fn is_durable(&self, view: View) -> bool {
+        let views = Views {
+            view,
+            log_view: view,
+        };
+        self.durable == Some(views)
+    }
+
+    /// V1: no message carries a view above the durable one, except a wish or a question; and prepare_ok
+    /// waits for the durable log_view, too.
+    pub(super) fn assert_may_say(&self, message: &Message) {
+        if matches!(
+            message,
+            Message::StartViewChange(_) | Message::ViewProbe(_) | Message::ViewProbeOk(_)
+        ) {
+            return;
+        }
+        let durable = self
+            .durable
+            .expect("nothing is said before the first superblock");
+        assert!(message.view() <= durable.view);
+        if matches!(message, Message::PrepareOk(_)) {
+            assert!(message.view() == durable.log_view);
+        }
+    }
+}
