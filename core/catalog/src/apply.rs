@@ -61,6 +61,7 @@ pub(crate) struct Step {
     pub(crate) op: Op,
     pub(crate) timestamp: Timestamp,
     pub(crate) changes: Vec<Change>,
+    /// Clients that lost a session, or have got none.
     pub(crate) ended: Vec<ClientId>,
 }
 
@@ -81,10 +82,7 @@ impl Step {
             session: session.number,
             reason,
         });
-        // One that is replaced stays in the client table, under its new number.
-        if reason != EvictionReason::Replaced {
-            self.ended.push(session.client);
-        }
+        self.ended.push(session.client);
     }
 }
 
@@ -106,6 +104,9 @@ impl Catalog {
             ended: Vec::new(),
         };
         let result = self.execute(&mut step, operation);
+        // A client that replaced its session has one still.
+        step.ended
+            .retain(|client| !self.sessions.contains_key(client));
         Outcome {
             result,
             changes: step.changes,

@@ -63,14 +63,13 @@ impl Catalog {
         session: Session,
         verified: Op,
     ) -> Result<Reply, Failure> {
-        // The client table has replaced the client's older session whatever comes of this one.
-        if let Some(older) = self.sessions.remove(&session.client) {
-            step.session_ended(&older, EvictionReason::Replaced);
+        // The client table has replaced the client's older session whatever comes of this one, and has
+        // to forget this one if it is refused.
+        match self.sessions.remove(&session.client) {
+            Some(older) => step.session_ended(&older, EvictionReason::Replaced),
+            None => step.ended.push(session.client),
         }
-        if let Err(refusal) = self.admit_session(&session, verified) {
-            step.ended.push(session.client);
-            return Err(refusal);
-        }
+        self.admit_session(&session, verified)?;
         self.sessions.insert(session.client, session);
         step.changes.push(Change::SessionRegistered {
             client: session.client,

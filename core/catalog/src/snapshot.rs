@@ -200,19 +200,37 @@ impl Catalog {
             format!("topic {name:?} has no partitions")
         })?;
         for (partition, placement) in (0..).map(PartitionId).zip(&topic.partitions) {
-            let fits = placement.partition == partition
-                && placement.incarnation.0 <= self.applied.0
-                && self.load.contains(placement.group);
-            consistent(fits, || {
-                let groups = self.config.data_groups;
-                format!(
-                    "topic {name:?} has {placement:?} as partition {partition} of {groups} data groups"
-                )
-            })?;
+            self.check_placement(name, partition, placement)?;
             self.load.add(placement.group);
         }
         stream.topics.insert(*id, topic);
         Ok(())
+    }
+
+    fn check_placement(
+        &self,
+        topic: &str,
+        partition: PartitionId,
+        placement: &Placement,
+    ) -> Result<(), RestoreError> {
+        let Placement {
+            partition: found,
+            incarnation,
+            group,
+        } = placement;
+        consistent(*found == partition, || {
+            format!("topic {topic:?} has partition {found} where partition {partition} belongs")
+        })?;
+        consistent(incarnation.0 <= self.applied.0, || {
+            let applied = self.applied;
+            format!(
+                "partition {partition} of topic {topic:?} was created by op {incarnation}, above op {applied}"
+            )
+        })?;
+        consistent(self.load.contains(*group), || {
+            let groups = self.config.data_groups;
+            format!("partition {partition} of topic {topic:?} is in data group {group} of {groups}")
+        })
     }
 }
 

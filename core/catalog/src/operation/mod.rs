@@ -1,6 +1,8 @@
 //! What the metadata group replicates, and its bytes in a prepare.
 
 mod field;
+#[cfg(test)]
+mod tests;
 
 use alloc::{string::String, vec::Vec};
 

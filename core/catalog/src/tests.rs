@@ -1,1 +1,0 @@
-//! Behaviour of the catalog as a whole.
