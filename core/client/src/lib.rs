@@ -16,6 +16,7 @@ extern crate alloc;
 extern crate std;
 
 mod backoff;
+mod consumer;
 mod error;
 mod frames;
 mod producer;
@@ -23,6 +24,10 @@ mod random;
 mod session;
 
 pub use backoff::Backoff;
+pub use consumer::{
+    Consumer, ConsumerConfig, ConsumerEffect, ConsumerError, ConsumerEvent, ConsumerInput,
+    Delivery, Progress, Start, StoreMode,
+};
 pub use error::{ClientError, ErrorClass};
 pub use frames::{Frame, missing_bytes, next_frame};
 pub use producer::{

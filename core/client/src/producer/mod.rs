@@ -11,7 +11,7 @@ use alloc::{
 use core::time::Duration;
 
 use wire::{
-    Acknowledgement, BATCH_HEADER_SIZE, BatchBuilder, FRAME_HEADER_SIZE, GetTopic, KEY_SIZE_MAX,
+    Acknowledgement, BATCH_HEADER_SIZE, BatchBuilder, GetTopic, KEY_SIZE_MAX,
     MESSAGE_HEADERS_SIZE_MAX, Message, Offset, PartitionId, PartitionTarget, ProducerId, Reply,
     Request, SendMessages, SendSection, Time, partition_of_key,
 };
@@ -21,9 +21,12 @@ use crate::{ClientError, nanoseconds, random::Random};
 pub use config::ProducerConfig;
 use queue::Queue;
 
-/// Bytes that a request with one batch takes beside frame header and batch, at most: stream, topic,
-/// acknowledgement, count, target.
-const REQUEST_OVERHEAD: usize = 1024;
+/// Bytes of a frame that are not for batches: servers keep so many for what stands around a batch when it
+/// is served.
+const FRAME_RESERVE: usize = 64 * 1024;
+
+/// Batches in one request: servers take at least as many sections.
+const SECTIONS_MAX: usize = 128;
 
 /// Names a batch of a producer, from 1, in the order in which they were begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -229,7 +232,7 @@ impl Producer {
         let index = self.place(target, message)?;
         let queue = self.queue(index);
         if let Some(open) = &queue.open
-            && open.builder.size() + size > self.config.batch_size_max
+            && open.builder.size() + size > self.batch_size_max()
         {
             self.seal(index);
         }
@@ -325,10 +328,10 @@ impl Producer {
             });
         }
         let size = BatchBuilder::size_of(message);
-        let frame = usize::try_from(self.config.frame_size_max).unwrap_or(usize::MAX);
-        let limit = frame
-            .saturating_sub(FRAME_HEADER_SIZE + REQUEST_OVERHEAD + BATCH_HEADER_SIZE)
-            .min(self.config.memory_max.saturating_sub(BATCH_HEADER_SIZE));
+        let limit = self
+            .frame_room()
+            .min(self.config.memory_max)
+            .saturating_sub(BATCH_HEADER_SIZE);
         if size > limit {
             return Err(PushError::TooLarge { size, limit });
         }
@@ -339,6 +342,16 @@ impl Producer {
             });
         }
         Ok(size)
+    }
+
+    /// Bytes of batches that a frame has room for.
+    fn frame_room(&self) -> usize {
+        let frame = usize::try_from(self.config.frame_size_max).unwrap_or(usize::MAX);
+        frame.saturating_sub(FRAME_RESERVE)
+    }
+
+    fn batch_size_max(&self) -> usize {
+        self.config.batch_size_max.min(self.frame_room())
     }
 
     fn place(&self, target: Target, message: &Message) -> Result<usize, PushError> {
@@ -367,8 +380,7 @@ impl Producer {
     }
 
     fn is_full(&self, builder: &BatchBuilder) -> bool {
-        builder.size() >= self.config.batch_size_max
-            || builder.count() >= self.config.batch_messages_max
+        builder.size() >= self.batch_size_max() || builder.count() >= self.config.batch_messages_max
     }
 
     /// Closes a partition's open batch; messages without key move on to another partition.
@@ -419,6 +431,7 @@ impl Producer {
     fn next_sections(&mut self) -> Vec<(usize, BatchId, SendSection)> {
         let mut sections = Vec::new();
         let mut size = 0;
+        let size_max = self.config.request_size_max.min(self.frame_room());
         let turn = self
             .active
             .range(self.cursor..)
@@ -428,7 +441,8 @@ impl Producer {
                 continue;
             };
             let batch_size = self.queues[index].batches[position].size;
-            if !sections.is_empty() && size + batch_size > self.config.request_size_max {
+            let full = size + batch_size > size_max || sections.len() == SECTIONS_MAX;
+            if full && !sections.is_empty() {
                 self.cursor = index;
                 return sections;
             }

@@ -1,0 +1,517 @@
+//! A single consumer: positions, messages fetched ahead, stored offsets.
+
+mod assignment;
+mod config;
+mod fetching;
+mod frontier;
+mod storing;
+
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    vec::Vec,
+};
+use core::time::Duration;
+
+use wire::{
+    Compression, DecodeError, Epoch, Failure, Message, Offset, PartitionId, Reply, Request, Time,
+    Timestamp,
+};
+
+use crate::{Call, ClientError, nanoseconds, random::Random};
+
+use assignment::{Assignment, Position};
+pub use config::{ConsumerConfig, Start, StoreMode};
+
+/// Messages of one partition that are delivered in a row before another partition has its turn.
+const RUN_MAX: u32 = 64;
+
+/// A message for the application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// Its partition.
+    pub partition: PartitionId,
+    /// The epoch under which the partition is owned; 0 for a single consumer.
+    pub epoch: Epoch,
+    /// When the broker appended it.
+    pub appended: Timestamp,
+    /// The message.
+    pub message: Message,
+}
+
+/// How far a consumer has got in a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The offset that is delivered next, when it is known.
+    pub next: Option<Offset>,
+    /// The last message processed, as stored.
+    pub stored: Option<Offset>,
+    /// The offset behind the newest message, as of the latest answer.
+    pub end: Option<Offset>,
+}
+
+/// Why a consumer cannot go on, in one partition or at all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConsumerError {
+    /// The server refused what it will always refuse.
+    #[error("{0}")]
+    Request(ClientError),
+    /// A batch is not what its producer sent.
+    #[error("partition {partition}, near offset {offset}: {error}")]
+    Damaged {
+        /// The partition.
+        partition: PartitionId,
+        /// Where the poll began.
+        offset: Offset,
+        /// What is wrong.
+        error: DecodeError,
+    },
+    /// A batch is compressed, and this client cannot read that.
+    #[error(
+        "partition {partition}, offset {offset}: the batch is compressed ({compression:?}), which this client cannot read"
+    )]
+    Compressed {
+        /// The partition.
+        partition: PartitionId,
+        /// The batch's first message.
+        offset: Offset,
+        /// How.
+        compression: Compression,
+    },
+}
+
+/// What happens to a consumer beside messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConsumerEvent {
+    /// Messages were gone before they were read: retention has removed them.
+    Skipped {
+        /// The partition.
+        partition: PartitionId,
+        /// The offset that was wanted.
+        from: Offset,
+        /// The oldest one that is left.
+        to: Offset,
+    },
+    /// An offset was refused for good. What is processed later is tried again.
+    StoreRefused {
+        /// The partition.
+        partition: PartitionId,
+        /// The offset.
+        offset: Offset,
+        /// Why.
+        failure: Failure,
+    },
+    /// A request failed; it is tried again.
+    Retrying {
+        /// Why.
+        error: ClientError,
+    },
+    /// A partition cannot be read any more; the others go on.
+    PartitionFailed {
+        /// The partition.
+        partition: PartitionId,
+        /// Why.
+        error: ConsumerError,
+    },
+    /// The consumer cannot go on.
+    Failed(ConsumerError),
+}
+
+/// What the shell has to do, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ConsumerEffect {
+    /// Give this request to the session, which may send it again ([`Retry::Session`](crate::Retry)), and
+    /// report it with [`Consumer::handle`].
+    Submit {
+        /// The request.
+        call: Call,
+        /// What is asked.
+        request: Request,
+        /// How long it may take.
+        timeout: Duration,
+    },
+    /// Tell the application.
+    Event(ConsumerEvent),
+}
+
+/// One event for a consumer.
+#[derive(Clone, Debug)]
+pub enum ConsumerInput {
+    /// A request of [`ConsumerEffect::Submit`] has ended.
+    Answered {
+        /// The request.
+        call: Call,
+        /// Its reply, or why there is none.
+        result: Result<Reply, ClientError>,
+    },
+    /// What is processed is to be stored without more delay. It is done when [`Consumer::is_stored`] says
+    /// so.
+    Flush,
+    /// Time has passed, see [`Consumer::deadline`].
+    Tick,
+}
+
+/// The client side of a single consumer. See the crate's documentation for how it is driven.
+///
+/// It keeps its own position per partition: every message is delivered once, in order, until the consumer
+/// is made anew; then it goes on behind the stored offsets.
+#[derive(Debug)]
+pub struct Consumer {
+    config: ConsumerConfig,
+    random: Random,
+    now: u64,
+    /// By partition.
+    assignments: BTreeMap<PartitionId, Assignment>,
+    /// What the unanswered requests are for.
+    calls: BTreeMap<Call, Asked>,
+    /// The unanswered request for the topic.
+    refresh: Option<Call>,
+    refresh_at: u64,
+    /// Whether the topic was asked for at least once, or need not be.
+    partitions_known: bool,
+    /// The partition that comes first in the next poll.
+    poll_cursor: PartitionId,
+    /// The partition that messages are delivered from, and how many were in a row.
+    delivering: (PartitionId, u32),
+    /// The message delivered last, until it counts as processed.
+    unsettled: Option<(PartitionId, Offset)>,
+    /// Bytes of batches fetched ahead.
+    buffered: usize,
+    /// Why the consumer cannot go on.
+    failed: bool,
+    next_call: u64,
+    effects: VecDeque<ConsumerEffect>,
+}
+
+/// What a request is for.
+#[derive(Clone, Debug)]
+enum Asked {
+    Offsets(Vec<PartitionId>),
+    /// Partitions and where the poll begins in each.
+    Messages(Vec<(PartitionId, Position)>),
+    Store(Vec<(PartitionId, Offset)>),
+}
+
+impl Consumer {
+    /// A consumer that begins when it is first given an input.
+    ///
+    /// # Panics
+    /// When a limit of the configuration is 0.
+    #[must_use]
+    pub fn new(now: Time, config: ConsumerConfig) -> Self {
+        assert!(config.poll_messages_max > 0);
+        assert!(config.polls_max > 0);
+        assert!(config.buffer_size_max > 0);
+        let given = config.partitions.clone();
+        let mut consumer = Self {
+            random: Random::new(config.seed),
+            now: now.monotonic,
+            assignments: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            refresh: None,
+            refresh_at: now.monotonic,
+            partitions_known: given.is_some(),
+            poll_cursor: PartitionId(0),
+            delivering: (PartitionId(0), 0),
+            unsettled: None,
+            buffered: 0,
+            failed: false,
+            next_call: 0,
+            effects: VecDeque::new(),
+            config,
+        };
+        let start = consumer.config.start;
+        for partition in given.unwrap_or_default() {
+            consumer.assign(partition, start);
+        }
+        consumer
+    }
+
+    /// Feeds one event.
+    pub fn handle(&mut self, now: Time, input: ConsumerInput) {
+        self.now = self.now.max(now.monotonic);
+        match input {
+            ConsumerInput::Answered { call, result } => self.on_answer(call, result),
+            ConsumerInput::Flush => self.on_flush(),
+            ConsumerInput::Tick => {}
+        }
+        self.drive();
+    }
+
+    /// The next thing to do.
+    pub fn next_effect(&mut self) -> Option<ConsumerEffect> {
+        self.effects.pop_front()
+    }
+
+    /// The monotonic time at which [`ConsumerInput::Tick`] is wanted if nothing else happens before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        if self.failed {
+            return None;
+        }
+        let refresh = self.wants_refresh().then_some(self.refresh_at);
+        let assignments = self.assignments.values().filter_map(|assignment| {
+            let unblocked = Some(assignment.blocked_until).filter(|time| *time > self.now);
+            [unblocked, self.store_deadline(assignment)]
+                .into_iter()
+                .flatten()
+                .min()
+        });
+        assignments.chain(refresh).min()
+    }
+
+    /// The next message, if one is there. Asking for it says that the one before is processed
+    /// ([`StoreMode::Processed`]).
+    pub fn next_message(&mut self, now: Time) -> Option<Delivery> {
+        self.now = self.now.max(now.monotonic);
+        self.settle_last();
+        let delivery = if self.failed {
+            None
+        } else {
+            self.take_message()
+        };
+        if let Some(delivery) = &delivery {
+            self.on_delivered(delivery.partition, delivery.message.offset);
+        }
+        self.drive();
+        delivery
+    }
+
+    /// A message is processed, whatever its order among the others. Says whether that was news.
+    pub fn acknowledge(&mut self, now: Time, partition: PartitionId, offset: Offset) -> bool {
+        self.now = self.now.max(now.monotonic);
+        let Some(assignment) = self.assignments.get_mut(&partition) else {
+            return false;
+        };
+        let news = assignment.frontier.acknowledge(offset);
+        self.note_progress(partition);
+        self.drive();
+        news
+    }
+
+    /// Everything of a partition up to `offset` is processed, and is to be stored at once. It is done when
+    /// [`Consumer::progress`] shows it as stored. Says whether the consumer has the partition
+    /// and stores at all.
+    pub fn store(&mut self, now: Time, partition: PartitionId, offset: Offset) -> bool {
+        self.now = self.now.max(now.monotonic);
+        if self.config.store == StoreMode::Never {
+            return false;
+        }
+        let Some(assignment) = self.assignments.get_mut(&partition) else {
+            return false;
+        };
+        assignment.frontier.acknowledge_through(offset);
+        assignment.progress.named = assignment.progress.named.max(Some(offset));
+        assignment.progress.refused = None;
+        assignment.progress.urgent = true;
+        self.note_progress(partition);
+        self.drive();
+        true
+    }
+
+    /// The message delivered last is processed as well: there will be no next one
+    /// ([`StoreMode::Processed`]).
+    pub fn settle_last(&mut self) {
+        let Some((partition, offset)) = self.unsettled.take() else {
+            return;
+        };
+        if let Some(assignment) = self.assignments.get_mut(&partition) {
+            assignment.frontier.acknowledge(offset);
+        }
+        self.note_progress(partition);
+    }
+
+    /// Goes to another place in a partition: what was fetched ahead is dropped. Says whether the consumer
+    /// has the partition.
+    pub fn seek(&mut self, now: Time, partition: PartitionId, start: Start) -> bool {
+        self.now = self.now.max(now.monotonic);
+        let Some(old) = self.assignments.get(&partition) else {
+            return false;
+        };
+        let mut assignment = Assignment::new(partition, old.epoch, start);
+        assignment.sought = true;
+        assignment.progress.stored = old.progress.stored;
+        self.remove(partition);
+        self.assignments.insert(partition, assignment);
+        if self
+            .unsettled
+            .is_some_and(|(unsettled, _)| unsettled == partition)
+        {
+            self.unsettled = None;
+        }
+        self.drive();
+        true
+    }
+
+    /// How far the consumer has got, by partition.
+    pub fn progress(&self) -> impl Iterator<Item = Progress> + '_ {
+        self.assignments.values().map(Assignment::summary)
+    }
+
+    /// Whether there will be no more messages: all that was there at the beginning is delivered
+    /// (`stop_at_end`), or nothing can be read any more.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        let mut assignments = self.assignments.values();
+        let known = self.partitions_known && !self.assignments.is_empty();
+        self.failed || known && assignments.all(Assignment::is_finished)
+    }
+
+    /// Whether nothing is left that could be stored, except what the server refused.
+    #[must_use]
+    pub fn is_stored(&self) -> bool {
+        let mut assignments = self.assignments.values();
+        assignments.all(|assignment| {
+            assignment.progress.storing.is_none() && assignment.to_store().is_none()
+        })
+    }
+
+    /// Whether the consumer cannot go on; an event told why.
+    #[must_use]
+    pub const fn is_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Whether a message is probably there to be taken.
+    #[must_use]
+    pub fn has_message(&self) -> bool {
+        !self.failed && self.buffered > 0
+    }
+
+    fn assign(&mut self, partition: PartitionId, start: Start) {
+        self.assignments
+            .entry(partition)
+            .or_insert_with(|| Assignment::new(partition, Epoch(0), start));
+    }
+
+    fn remove(&mut self, partition: PartitionId) {
+        if let Some(assignment) = self.assignments.remove(&partition) {
+            self.buffered -= assignment.buffered;
+        }
+    }
+
+    /// Does whatever is due.
+    fn drive(&mut self) {
+        if self.failed {
+            return;
+        }
+        self.refresh();
+        self.ask_offsets();
+        self.poll();
+        self.store_due();
+    }
+
+    fn take_message(&mut self) -> Option<Delivery> {
+        let (current, run) = self.delivering;
+        let from = if run < RUN_MAX {
+            current
+        } else {
+            PartitionId(current.0 + 1)
+        };
+        let later = self.assignments.range(from..);
+        let earlier = self.assignments.range(..from);
+        let mut turn = later
+            .chain(earlier)
+            .filter(|(_, assignment)| !assignment.buffer.is_empty());
+        let partition = turn.next().map(|(partition, _)| *partition)?;
+        let run = if partition == current && run < RUN_MAX {
+            run + 1
+        } else {
+            1
+        };
+        self.delivering = (partition, run);
+        let assignment = self.assignments.get_mut(&partition)?;
+        let (delivery, freed) = assignment.take();
+        self.buffered -= freed;
+        delivery.or_else(|| self.take_message())
+    }
+
+    fn on_delivered(&mut self, partition: PartitionId, offset: Offset) {
+        let Some(assignment) = self.assignments.get_mut(&partition) else {
+            return;
+        };
+        match self.config.store {
+            StoreMode::Processed => {
+                assignment.frontier.deliver(offset);
+                self.unsettled = Some((partition, offset));
+            }
+            StoreMode::Manual => assignment.frontier.deliver(offset),
+            StoreMode::BeforeDelivery | StoreMode::Never => {}
+        }
+    }
+
+    fn on_answer(&mut self, call: Call, result: Result<Reply, ClientError>) {
+        if self.refresh == Some(call) {
+            self.refresh = None;
+            return self.on_topic(result);
+        }
+        match self.calls.remove(&call) {
+            None => {}
+            Some(Asked::Offsets(partitions)) => self.on_offsets(call, &partitions, result),
+            Some(Asked::Messages(sections)) => self.on_polled(call, &sections, result),
+            Some(Asked::Store(sections)) => self.on_stored(call, &sections, result),
+        }
+    }
+
+    /// The consumer cannot go on.
+    fn fail(&mut self, error: ConsumerError) {
+        if !self.failed {
+            self.failed = true;
+            self.event(ConsumerEvent::Failed(error));
+        }
+    }
+
+    /// A partition cannot be read any more.
+    fn fail_partition(&mut self, partition: PartitionId, error: ConsumerError) {
+        if let Some(assignment) = self.assignments.get_mut(&partition) {
+            assignment.faulty = true;
+            self.event(ConsumerEvent::PartitionFailed { partition, error });
+        }
+    }
+
+    fn event(&mut self, event: ConsumerEvent) {
+        self.effects.push_back(ConsumerEffect::Event(event));
+    }
+
+    fn submit(&mut self, request: Request, wait: Duration) -> Call {
+        self.next_call += 1;
+        let call = Call(self.next_call);
+        let timeout = self.config.request_timeout.saturating_add(wait);
+        self.effects.push_back(ConsumerEffect::Submit {
+            call,
+            request,
+            timeout,
+        });
+        call
+    }
+
+    /// Leaves a partition alone for a while after a failure.
+    fn block(&mut self, partition: PartitionId) {
+        let Some(assignment) = self.assignments.get_mut(&partition) else {
+            return;
+        };
+        assignment.failures = assignment.failures.saturating_add(1);
+        let wait = self
+            .config
+            .backoff
+            .wait(assignment.failures, &mut self.random);
+        assignment.blocked_until = self.now.saturating_add(wait);
+    }
+}
+
+/// Whether what failed is worth another try.
+fn is_retryable(error: &ClientError) -> bool {
+    match error.class() {
+        crate::ErrorClass::Retryable | crate::ErrorClass::SessionLost => true,
+        crate::ErrorClass::Fatal => false,
+    }
+}
+
+/// The refusal of one section, as an error.
+fn refused(failure: Failure) -> ConsumerError {
+    ConsumerError::Request(ClientError::Refused(failure))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! Stored offsets.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use wire::{Offset, PartitionId, Reply, StoreConsumerOffset, StoreResult, StoreSection};
+
+use super::{
+    Asked, Call, ClientError, Consumer, ConsumerError, ConsumerEvent, StoreMode,
+    assignment::Assignment, is_retryable, nanoseconds,
+};
+
+/// Partitions in one request: servers take at least as many sections.
+const SECTIONS_MAX: usize = 128;
+
+impl Consumer {
+    pub(super) fn identity(&self) -> wire::Consumer {
+        wire::Consumer::Single(self.config.name.clone())
+    }
+
+    pub(super) fn on_flush(&mut self) {
+        for assignment in self.assignments.values_mut() {
+            assignment.progress.urgent |= assignment.to_store().is_some();
+        }
+    }
+
+    /// Something may be there to be stored from now on.
+    pub(super) fn note_progress(&mut self, partition: PartitionId) {
+        let now = self.now;
+        if let Some(assignment) = self.assignments.get_mut(&partition)
+            && assignment.progress.since.is_none()
+            && assignment.to_store().is_some()
+        {
+            assignment.progress.since = Some(now);
+        }
+    }
+
+    /// When what is processed in a partition is stored; `None` when nothing is to be, or a request is
+    /// under way.
+    pub(super) fn store_deadline(&self, assignment: &Assignment) -> Option<u64> {
+        let progress = &assignment.progress;
+        if self.config.store == StoreMode::Never || progress.storing.is_some() {
+            return None;
+        }
+        let target = assignment.to_store()?;
+        let unstored = target.0 + 1 - progress.stored.map_or(0, |stored| stored.0 + 1);
+        let since = progress.since.unwrap_or(self.now);
+        let due = if progress.urgent || unstored >= self.config.store_messages {
+            since
+        } else {
+            since.saturating_add(nanoseconds(self.config.store_interval))
+        };
+        Some(due.max(progress.blocked_until))
+    }
+
+    /// Stores what is due, and with it what would be due soon.
+    pub(super) fn store_due(&mut self) {
+        let due = |assignment: &Assignment| {
+            self.store_deadline(assignment)
+                .is_some_and(|time| time <= self.now)
+        };
+        if !self.assignments.values().any(due) {
+            return;
+        }
+        let ready = self.assignments.values().filter(|assignment| {
+            self.store_deadline(assignment).is_some()
+                && assignment.progress.blocked_until <= self.now
+        });
+        let sections = ready.filter_map(|assignment| {
+            let offset = assignment.to_store()?;
+            Some(StoreSection {
+                partition: assignment.partition,
+                epoch: assignment.epoch,
+                offset,
+            })
+        });
+        let sections = sections.take(SECTIONS_MAX).collect::<Vec<_>>();
+        let stored = sections
+            .iter()
+            .map(|section| (section.partition, section.offset))
+            .collect::<Vec<_>>();
+        let request = StoreConsumerOffset {
+            stream: self.config.stream.clone(),
+            topic: self.config.topic.clone(),
+            consumer: self.identity(),
+            sections,
+        };
+        let call = self.submit(request.into(), Duration::ZERO);
+        for (partition, offset) in &stored {
+            if let Some(assignment) = self.assignments.get_mut(partition) {
+                assignment.progress.storing = Some((call, *offset));
+                assignment.progress.since = None;
+                assignment.progress.urgent = false;
+            }
+        }
+        self.calls.insert(call, Asked::Store(stored));
+        self.store_due();
+    }
+
+    pub(super) fn on_stored(
+        &mut self,
+        call: Call,
+        asked: &[(PartitionId, Offset)],
+        result: Result<Reply, ClientError>,
+    ) {
+        let mut held = Vec::new();
+        for (partition, offset) in asked {
+            if let Some(assignment) = self.assignments.get_mut(partition)
+                && assignment.progress.storing == Some((call, *offset))
+            {
+                assignment.progress.storing = None;
+                held.push((*partition, *offset));
+            }
+        }
+        match result {
+            Ok(Reply::OffsetsStored(stored)) => {
+                for section in stored.sections {
+                    if let Some((_, offset)) = held.iter().find(|(id, _)| *id == section.partition)
+                    {
+                        self.on_store_section(*offset, section);
+                    }
+                }
+            }
+            Ok(_) => {}
+            // Whether it was stored is not known: it is stored again.
+            Err(error) if is_retryable(&error) => {
+                for (partition, _) in held {
+                    self.block_store(partition);
+                }
+                self.event(ConsumerEvent::Retrying { error });
+            }
+            Err(error) => self.fail(ConsumerError::Request(error)),
+        }
+    }
+
+    fn on_store_section(&mut self, offset: Offset, section: StoreResult) {
+        let partition = section.partition;
+        let Some(assignment) = self.assignments.get_mut(&partition) else {
+            return;
+        };
+        match section.status {
+            Ok(()) => {
+                assignment.progress.stored = assignment.progress.stored.max(section.stored);
+                assignment.progress.failures = 0;
+                self.note_progress(partition);
+            }
+            Err(failure) if failure.code.retryable() => {
+                self.block_store(partition);
+                self.event(ConsumerEvent::Retrying {
+                    error: ClientError::Refused(failure),
+                });
+            }
+            Err(failure) => {
+                assignment.progress.refused = assignment.progress.refused.max(Some(offset));
+                self.event(ConsumerEvent::StoreRefused {
+                    partition,
+                    offset,
+                    failure,
+                });
+            }
+        }
+    }
+
+    fn block_store(&mut self, partition: PartitionId) {
+        let Some(assignment) = self.assignments.get_mut(&partition) else {
+            return;
+        };
+        let progress = &mut assignment.progress;
+        progress.failures = progress.failures.saturating_add(1);
+        let wait = self
+            .config
+            .backoff
+            .wait(progress.failures, &mut self.random);
+        progress.blocked_until = self.now.saturating_add(wait);
+        progress.since = Some(self.now);
+        progress.urgent = true;
+    }
+}

@@ -1,0 +1,1 @@
+//! Exact effects of a consumer.
