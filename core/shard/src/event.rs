@@ -6,8 +6,7 @@ use core::net::SocketAddr;
 use bytes::Bytes;
 use catalog::{CatalogSnapshot, Change, Projection};
 use journal::{Progress, Record};
-use partition::{DataSnapshot, SegmentChange, SegmentId};
-use vsr::ClientSessions;
+use partition::{DataSnapshot, FileKind, SegmentChange, SegmentId};
 use wire::{ConsensusGroup, DecodeError, FrameHeader, Op, ReplicaId, ShardId};
 
 use crate::work::{Answer, Origin, Work};
@@ -179,10 +178,12 @@ pub enum Effect {
         ticket: IoTicket,
         /// The segment.
         segment: SegmentId,
+        /// Which of its files.
+        file: FileKind,
         /// Byte position in the file.
         position: u64,
         /// Bytes.
-        length: u32,
+        length: u64,
     },
     /// Flush segments and their directories to the disk; those that are gone are no error. A failure
     /// ends the process.
@@ -273,14 +274,8 @@ pub enum MeshMessage {
 pub struct GroupSnapshot {
     /// The consensus group.
     pub group: ConsensusGroup,
-    /// The last op in it.
-    pub op: Op,
-    /// That op's prepare.
-    pub checksum: u128,
-    /// The timestamp of that op, so that time does not fall behind it (V16).
-    pub timestamp: wire::Timestamp,
-    /// The client table.
-    pub client_sessions: ClientSessions,
+    /// The replica's part: op, hash chain, client table.
+    pub checkpoint: vsr::Checkpoint,
     /// The state machine.
     pub state: StateSnapshot,
 }
@@ -335,7 +330,7 @@ pub enum Note {
         /// Its number.
         session: wire::SessionNumber,
         /// Why.
-        reason: catalog::EndReason,
+        reason: wire::EvictionReason,
     },
     /// A login was refused.
     LoginRefused,

@@ -1,4 +1,45 @@
-//! Everything that one core of a node owns: admission, routing, groups, long polls, liveness.
-//! Performs no I/O.
+//! Everything that one core of a node owns: admission, routing, the consensus groups that live here,
+//! long polls, sessions' liveness. Performs no I/O.
+//!
+//! [`Shard::handle`] takes one [`Input`]; [`Shard::next_effect`] says what is to be done. A shard shares
+//! nothing with the others: what it does not own it passes over the mesh. Shard 0 hosts the metadata
+//! group and publishes every change to the others, whose [`catalog::Projection`] may lag; safety never
+//! rests on it.
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(
+    clippy::match_wildcard_for_single_variants,
+    clippy::wildcard_enum_match_arm
+)]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod admission;
+mod answers;
+mod config;
+mod connection;
+mod counters;
+mod desk;
+mod event;
+mod host;
+mod liveness;
+mod pending;
+mod poll;
+mod reconcile;
+mod shard;
+mod verify;
+mod work;
+
+pub use config::{Config, Limits, Node, shard_of_group};
+pub use connection::Binding;
+pub use event::{
+    ConnectionId, Effect, GroupSnapshot, Input, IoTicket, MeshMessage, Note, Secret, StateSnapshot,
+};
+pub use liveness::Sign;
+pub use shard::{GroupStart, Shard, StartError};
+pub use wire::ShardId;
+pub use work::{
+    Answer, AttachWork, Caller, CatalogWork, LoginWork, Origin, Output, PartitionAddress,
+    PartitionOffsets, PollSectionWork, PollWork, Slot, Work,
+};

@@ -36,7 +36,7 @@ pub const RULES: &[Rule] = &[
     pure("coordinator", &["wire"], &["serde", "thiserror"]),
     pure("catalog", &["coordinator", "wire"], &["bytes", "serde", "thiserror", "twox-hash"]),
     pure("partition", &["wire"], &["bytemuck", "bytes", "serde", "thiserror", "twox-hash"]),
-    pure("shard", &["catalog", "journal", "partition", "vsr", "wire"], &["blake2", "bytes", "serde"]),
+    pure("shard", &["catalog", "journal", "partition", "vsr", "wire"], &["blake2", "bytes", "serde", "thiserror"]),
     pure("client", &["wire"], &["bytes", "thiserror"]),
     shell("storage", &["journal", "wire"]),
     shell("network", &["wire"]),

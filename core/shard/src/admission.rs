@@ -1,0 +1,673 @@
+//! From a frame to the work that it asks for: everything that is decided before an op exists.
+
+use alloc::{collections::BTreeMap, format, vec::Vec};
+
+use bytes::Bytes;
+use catalog::TopicView;
+use partition::DataRequest;
+use wire::{
+    Acknowledgement, Batch, Command, ConsensusGroup, Consumer, DeleteConsumerOffset, ErrorCode,
+    Failure, FrameHeader, FrameKind, GetConsumerOffset, Offset, Op, PartitionId, PartitionTarget,
+    Plane, PollMessages, PollResult, ReplicaId, Reply, Request, RequestNumber, SendMessages,
+    SendResult, Sent, StoreConsumerOffset, partition_of_key,
+};
+
+use crate::{
+    Binding, ConnectionId, Shard, ShardId,
+    pending::Gather,
+    shard::Parked,
+    work::{
+        AttachWork, Caller, CatalogWork, LoginWork, PartitionAddress, PollSectionWork, PollWork,
+        Slot, Work, refused_poll,
+    },
+};
+
+impl Shard {
+    /// A request, or what pretends to be one.
+    pub(crate) fn on_frame(&mut self, connection: ConnectionId, header: &FrameHeader, body: Bytes) {
+        if self.connections.find(connection).is_none() {
+            return;
+        }
+        self.counters.requests += 1;
+        if header.frame_kind() != Some(FrameKind::Request) {
+            let text = format!("kind {}: a client sends requests only", header.kind);
+            return self.refuse_and_close(
+                connection,
+                header,
+                Failure::new(ErrorCode::MalformedFrame, text),
+            );
+        }
+        if header.code == Command::Ping.code() && body.is_empty() {
+            self.see(connection);
+            return self.reply(connection, header, Ok(Reply::Done));
+        }
+        let charge = FRAME_CHARGE + body.len() as u64;
+        let flow = self.connections.charge(connection, charge);
+        self.flow(flow);
+        let slot = self.pending.open(connection, *header, charge);
+        if let Err(failure) = self.admit(slot, connection, header, body) {
+            self.fail(slot, failure);
+        }
+    }
+
+    /// Decides what a request needs, and sends it on its way.
+    pub(crate) fn admit(
+        &mut self,
+        slot: Slot,
+        connection: ConnectionId,
+        header: &FrameHeader,
+        body: Bytes,
+    ) -> Result<(), Failure> {
+        let command = supported(header.code)?;
+        if self.stopping {
+            return Err(Failure::new(
+                ErrorCode::ServerStopping,
+                "the node is shutting down",
+            ));
+        }
+        let binding = match command.plane() {
+            Plane::Connection => None,
+            Plane::Metadata | Plane::Query | Plane::Data => {
+                Some(self.authenticated(connection, header)?)
+            }
+        };
+        self.see(connection);
+        let waits_for = Op(header.request);
+        if matches!(command.plane(), Plane::Query | Plane::Data)
+            && waits_for > self.projection.applied()
+        {
+            self.park(
+                waits_for,
+                Parked::Frame {
+                    slot,
+                    connection,
+                    header: *header,
+                    body,
+                },
+            );
+            return Ok(());
+        }
+        let request = Request::decode(command, body).map_err(|error| Failure::from_body(&error))?;
+        self.route(
+            &Ask {
+                slot,
+                connection,
+                header,
+                binding,
+            },
+            request,
+        )
+    }
+
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "all other requests go to the catalog"
+    )]
+    fn route(&mut self, ask: &Ask<'_>, request: Request) -> Result<(), Failure> {
+        let Ask {
+            slot,
+            connection,
+            header,
+            binding,
+        } = *ask;
+        match request {
+            Request::Login(login) => {
+                let (client, name, password) = (header.client(), login.name, login.password);
+                let work = Work::Login(LoginWork {
+                    client,
+                    name,
+                    password,
+                });
+                self.refuse_second_session(connection)?;
+                self.dispatch(slot, ShardId(0), work);
+            }
+            Request::Attach(attach) => {
+                let (client, session) = (header.client(), header.session());
+                self.refuse_second_session(connection)?;
+                let work = AttachWork {
+                    client,
+                    session,
+                    secret: attach.secret,
+                };
+                self.dispatch(slot, ShardId(0), Work::Attach(work));
+            }
+            Request::SendMessages(send) => self.route_send(slot, send)?,
+            Request::PollMessages(poll) => self.route_poll(slot, poll)?,
+            Request::StoreConsumerOffset(store) => self.route_store(slot, store)?,
+            Request::DeleteConsumerOffset(delete) => self.route_delete(slot, delete)?,
+            Request::GetConsumerOffset(get) => self.route_offsets(slot, get)?,
+            Request::GetClusterMetadata => {
+                self.ask_all(slot, Gather::Groups(Vec::new()), || Work::Groups)
+            }
+            Request::GetStats => {
+                self.ask_all(slot, Gather::Counters(BTreeMap::new()), || Work::Counters)
+            }
+            request => {
+                if matches!(request, Request::GetTopic(_)) {
+                    self.gather(slot, Gather::Topic(None), 1);
+                }
+                let Some(binding) = binding else {
+                    return Err(unauthenticated());
+                };
+                let request_number = match request.command().plane() {
+                    Plane::Metadata => header.request_number(),
+                    Plane::Connection | Plane::Query | Plane::Data => RequestNumber(0),
+                };
+                let caller = Caller {
+                    binding,
+                    request: request_number,
+                };
+                let peer = self.peer_of(connection);
+                let work = CatalogWork {
+                    caller,
+                    peer,
+                    request,
+                };
+                self.dispatch(slot, ShardId(0), Work::Catalog(work));
+            }
+        }
+        Ok(())
+    }
+
+    fn authenticated(
+        &self,
+        connection: ConnectionId,
+        header: &FrameHeader,
+    ) -> Result<Binding, Failure> {
+        let binding = self
+            .connections
+            .find(connection)
+            .and_then(|connection| connection.binding);
+        let Some(binding) = binding else {
+            return Err(unauthenticated());
+        };
+        if binding.client == header.client() && binding.session == header.session() {
+            Ok(binding)
+        } else {
+            let text = format!(
+                "the connection carries session {}, the request names session {}",
+                binding.session,
+                header.session()
+            );
+            Err(Failure::new(ErrorCode::SessionMismatch, text))
+        }
+    }
+
+    fn refuse_second_session(&self, connection: ConnectionId) -> Result<(), Failure> {
+        match self
+            .connections
+            .find(connection)
+            .and_then(|connection| connection.binding)
+        {
+            None => Ok(()),
+            Some(binding) => {
+                let text = format!("the connection carries session {} already", binding.session);
+                Err(Failure::new(ErrorCode::AlreadyLoggedIn, text))
+            }
+        }
+    }
+
+    fn route_send(&mut self, slot: Slot, send: SendMessages) -> Result<(), Failure> {
+        self.check_sections(send.sections.len())?;
+        let topic = self.projection.resolve(&send.stream, &send.topic)?;
+        let admitted = self.projection.applied();
+        let mut results = Vec::with_capacity(send.sections.len());
+        let mut writes = Writes::default();
+        let mut turn = self.turn;
+        for (index, section) in send.sections.into_iter().enumerate() {
+            let target =
+                target(topic, &section.target, &section.batch, &mut turn).and_then(|partition| {
+                    Ok((
+                        partition,
+                        self.check_batch(topic, partition, &section.batch)?,
+                    ))
+                });
+            let (partition, status) = match target {
+                Ok((partition, address)) => {
+                    let PartitionAddress {
+                        key,
+                        incarnation,
+                        group,
+                    } = address;
+                    let request = DataRequest::Append {
+                        key,
+                        incarnation,
+                        admitted,
+                        batch: section.batch,
+                    };
+                    writes.push(group, index, request);
+                    (partition, Ok(()))
+                }
+                Err(failure) => (named_partition(&section.target), Err(failure)),
+            };
+            results.push(SendResult {
+                partition,
+                status,
+                primary: ReplicaId(0),
+                base_offset: None,
+            });
+        }
+        self.turn = turn;
+        if send.acknowledgement == Acknowledgement::None {
+            self.answer_early(
+                slot,
+                Sent {
+                    sections: results.clone(),
+                }
+                .into(),
+            );
+        }
+        self.dispatch_writes(slot, admitted, Gather::Send(results), writes);
+        Ok(())
+    }
+
+    fn check_batch(
+        &self,
+        topic: &TopicView,
+        partition: PartitionId,
+        batch: &Batch,
+    ) -> Result<PartitionAddress, Failure> {
+        let size_max = self.config.limits.batch_size();
+        if batch.header.size > size_max {
+            let text = format!(
+                "the batch has {} bytes; {size_max} are the limit",
+                batch.header.size
+            );
+            return Err(Failure::new(ErrorCode::BatchTooLarge, text));
+        }
+        let limit = self.config.limits.batch_messages;
+        if batch.header.count > limit {
+            let text = format!(
+                "the batch has {} messages; {limit} are the limit",
+                batch.header.count
+            );
+            return Err(Failure::new(ErrorCode::TooManyMessages, text));
+        }
+        address(topic, partition)
+    }
+
+    fn route_poll(&mut self, slot: Slot, poll: PollMessages) -> Result<(), Failure> {
+        self.check_sections(poll.sections.len())?;
+        self.check_poll(&poll)?;
+        let limits = &self.config.limits;
+        let consumer = single(poll.consumer)?;
+        let topic = self.projection.resolve(&poll.stream, &poll.topic)?;
+        let admitted = self.projection.applied();
+        let wait = if poll.min_bytes == 0 {
+            0
+        } else {
+            u64::from(poll.max_wait_ms) * 1_000_000
+        };
+        let template = PollWork {
+            admitted,
+            consumer,
+            max_messages: poll.max_messages,
+            max_bytes: poll.max_bytes.min(limits.poll_bytes),
+            min_bytes: poll.min_bytes.min(limits.poll_bytes),
+            deadline: self.desk.now.after(wait),
+            commit_on_poll: poll.commit_on_poll,
+            sections: Vec::new(),
+        };
+        let mut results = Vec::with_capacity(poll.sections.len());
+        let mut by_shard: BTreeMap<ShardId, Vec<PollSectionWork>> = BTreeMap::new();
+        let mut refused = false;
+        for (index, section) in poll.sections.iter().enumerate() {
+            let status = address(topic, section.partition).map(|address| {
+                let (epoch, strategy) = (section.epoch, section.strategy);
+                let work = PollSectionWork {
+                    index: section_index(index),
+                    address,
+                    epoch,
+                    strategy,
+                };
+                by_shard
+                    .entry(self.config.shard_of(address.group))
+                    .or_default()
+                    .push(work);
+            });
+            refused |= status.is_err();
+            results.push(match status {
+                Ok(()) => unanswered_poll(section.partition),
+                Err(failure) => refused_poll(section.partition, failure),
+            });
+        }
+        let shards: Vec<ShardId> = by_shard.keys().copied().collect();
+        let max_bytes = template.max_bytes;
+        let gather = Gather::Poll {
+            results,
+            max_bytes,
+            shards: shards.clone(),
+            hurried: refused,
+        };
+        self.gather(slot, gather, shards.len());
+        for (shard, sections) in by_shard {
+            // A refusal is an answer: nobody waits for messages beside it.
+            let deadline = if refused { 0 } else { template.deadline };
+            self.dispatch(
+                slot,
+                shard,
+                Work::Poll(PollWork {
+                    sections,
+                    deadline,
+                    ..template.clone()
+                }),
+            );
+        }
+        self.finish_if_done(slot);
+        Ok(())
+    }
+
+    fn check_poll(&self, poll: &PollMessages) -> Result<(), Failure> {
+        let limits = &self.config.limits;
+        if poll.max_messages == 0 {
+            return Err(Failure::new(
+                ErrorCode::InvalidArgument,
+                "max messages is 0; at least 1 is needed",
+            ));
+        }
+        if poll.max_wait_ms > limits.poll_wait {
+            let text = format!(
+                "max wait is {} ms; {} ms are the limit",
+                poll.max_wait_ms, limits.poll_wait
+            );
+            return Err(Failure::new(ErrorCode::InvalidArgument, text));
+        }
+        if poll.commit_on_poll && poll.sections.len() > 1 {
+            let text = "a poll that stores what it serves takes one section";
+            return Err(Failure::new(ErrorCode::InvalidArgument, text));
+        }
+        Ok(())
+    }
+
+    fn route_store(&mut self, slot: Slot, store: StoreConsumerOffset) -> Result<(), Failure> {
+        self.check_sections(store.sections.len())?;
+        let consumer = single(store.consumer)?;
+        let topic = self.projection.resolve(&store.stream, &store.topic)?;
+        let admitted = self.projection.applied();
+        let mut results = Vec::with_capacity(store.sections.len());
+        let mut writes = Writes::default();
+        for (index, section) in store.sections.iter().enumerate() {
+            let status = address(topic, section.partition).map(
+                |PartitionAddress {
+                     key,
+                     incarnation,
+                     group,
+                 }| {
+                    let (consumer, offset) = (consumer.clone(), section.offset);
+                    let request = DataRequest::StoreOffset {
+                        key,
+                        incarnation,
+                        admitted,
+                        consumer,
+                        offset,
+                    };
+                    writes.push(group, index, request);
+                },
+            );
+            let partition = section.partition;
+            results.push(wire::StoreResult {
+                partition,
+                status,
+                primary: ReplicaId(0),
+                stored: None,
+            });
+        }
+        self.dispatch_writes(slot, admitted, Gather::Store(results), writes);
+        Ok(())
+    }
+
+    fn route_delete(&mut self, slot: Slot, delete: DeleteConsumerOffset) -> Result<(), Failure> {
+        self.check_sections(delete.partitions.len())?;
+        let consumer = single(delete.consumer)?;
+        let topic = self.projection.resolve(&delete.stream, &delete.topic)?;
+        let admitted = self.projection.applied();
+        let mut results = Vec::with_capacity(delete.partitions.len());
+        let mut writes = Writes::default();
+        for (index, partition) in delete.partitions.iter().copied().enumerate() {
+            let status = address(topic, partition).map(
+                |PartitionAddress {
+                     key,
+                     incarnation,
+                     group,
+                 }| {
+                    let consumer = consumer.clone();
+                    let request = DataRequest::DeleteOffset {
+                        key,
+                        incarnation,
+                        admitted,
+                        consumer,
+                    };
+                    writes.push(group, index, request);
+                },
+            );
+            results.push(wire::DeleteResult {
+                partition,
+                status,
+                primary: ReplicaId(0),
+            });
+        }
+        self.dispatch_writes(slot, admitted, Gather::Delete(results), writes);
+        Ok(())
+    }
+
+    fn route_offsets(&mut self, slot: Slot, get: GetConsumerOffset) -> Result<(), Failure> {
+        self.check_sections(get.partitions.len())?;
+        let consumer = single(get.consumer)?;
+        let topic = self.projection.resolve(&get.stream, &get.topic)?;
+        let admitted = self.projection.applied();
+        let mut results = Vec::with_capacity(get.partitions.len());
+        let mut addresses = Vec::with_capacity(get.partitions.len());
+        for (index, partition) in get.partitions.iter().copied().enumerate() {
+            let status = address(topic, partition)
+                .map(|address| addresses.push((section_index(index), address)));
+            results.push(wire::OffsetResult {
+                partition,
+                status,
+                primary: ReplicaId(0),
+                start: Offset(0),
+                end: Offset(0),
+                stored: None,
+            });
+        }
+        let ask = OffsetsAsk {
+            admitted,
+            consumer: Some(consumer),
+            addresses,
+        };
+        self.ask_offsets(slot, Gather::Offsets(results), ask);
+        Ok(())
+    }
+
+    /// Asks the shards that host these partitions for their offsets.
+    pub(crate) fn ask_offsets(&mut self, slot: Slot, gather: Gather, ask: OffsetsAsk) {
+        let OffsetsAsk {
+            admitted,
+            consumer,
+            addresses,
+        } = ask;
+        let mut by_shard: BTreeMap<ShardId, Vec<(u16, PartitionAddress)>> = BTreeMap::new();
+        for (index, address) in addresses {
+            by_shard
+                .entry(self.config.shard_of(address.group))
+                .or_default()
+                .push((index, address));
+        }
+        self.gather(slot, gather, by_shard.len());
+        for (shard, partitions) in by_shard {
+            self.dispatch(
+                slot,
+                shard,
+                Work::Offsets {
+                    admitted,
+                    consumer: consumer.clone(),
+                    partitions,
+                },
+            );
+        }
+        self.finish_if_done(slot);
+    }
+
+    fn dispatch_writes(&mut self, slot: Slot, admitted: Op, gather: Gather, writes: Writes) {
+        self.gather(slot, gather, writes.by_group.len());
+        for (group, requests) in writes.by_group {
+            let shard = self.config.shard_of(group);
+            self.dispatch(
+                slot,
+                shard,
+                Work::Write {
+                    group,
+                    admitted,
+                    requests,
+                },
+            );
+        }
+        self.finish_if_done(slot);
+    }
+
+    fn ask_all(&mut self, slot: Slot, gather: Gather, work: impl Fn() -> Work) {
+        let count = self.config.shard_count;
+        self.gather(slot, gather, usize::from(count));
+        for shard in 0..count {
+            self.dispatch(slot, ShardId(shard), work());
+        }
+    }
+
+    fn check_sections(&self, count: usize) -> Result<(), Failure> {
+        let limit = self.config.limits.sections;
+        match count {
+            0 => Err(Failure::new(
+                ErrorCode::InvalidArgument,
+                "the request has no sections",
+            )),
+            count if count > limit as usize => {
+                let text = format!("the request has {count} sections; {limit} are the limit");
+                Err(Failure::new(ErrorCode::TooManySections, text))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A request on its way to work.
+struct Ask<'a> {
+    slot: Slot,
+    connection: ConnectionId,
+    header: &'a FrameHeader,
+    binding: Option<Binding>,
+}
+
+/// Partitions whose offsets are asked for.
+pub(crate) struct OffsetsAsk {
+    pub(crate) admitted: Op,
+    pub(crate) consumer: Option<alloc::string::String>,
+    /// Each with its section of the client's request.
+    pub(crate) addresses: Vec<(u16, PartitionAddress)>,
+}
+
+/// What a request without a body is charged with, bytes.
+const FRAME_CHARGE: u64 = 256;
+
+/// Requests by the data group that they go to.
+#[derive(Default)]
+struct Writes {
+    by_group: BTreeMap<ConsensusGroup, Vec<(u16, DataRequest)>>,
+}
+
+impl Writes {
+    fn push(&mut self, group: ConsensusGroup, index: usize, request: DataRequest) {
+        self.by_group
+            .entry(group)
+            .or_default()
+            .push((section_index(index), request));
+    }
+}
+
+fn supported(code: u32) -> Result<Command, Failure> {
+    match Command::from_code(code) {
+        Some(command) if command.supported() => Ok(command),
+        Some(command) => {
+            let text = format!(
+                "{} (command {code}) is not executed by this version",
+                command.name()
+            );
+            Err(Failure::new(ErrorCode::CommandNotSupported, text))
+        }
+        None => {
+            let text = format!("{code} is not a command");
+            Err(Failure::new(ErrorCode::CommandUnknown, text))
+        }
+    }
+}
+
+fn unauthenticated() -> Failure {
+    Failure::new(
+        ErrorCode::Unauthenticated,
+        "the connection has no session: log in or attach first",
+    )
+}
+
+/// The partition that a batch goes to.
+fn target(
+    topic: &TopicView,
+    target: &PartitionTarget,
+    batch: &Batch,
+    turn: &mut u32,
+) -> Result<PartitionId, Failure> {
+    let count = topic.partition_count();
+    match target {
+        PartitionTarget::Explicit(partition) => Ok(*partition),
+        PartitionTarget::Key(key) => Ok(partition_of_key(key, count)),
+        PartitionTarget::Balanced if batch.header.sequence != 0 => {
+            let text = "an idempotent batch must name its partition: its sequence counts there";
+            Err(Failure::new(ErrorCode::InvalidArgument, text))
+        }
+        PartitionTarget::Balanced => {
+            *turn = turn.wrapping_add(1);
+            Ok(PartitionId(*turn % count))
+        }
+    }
+}
+
+fn named_partition(target: &PartitionTarget) -> PartitionId {
+    match target {
+        PartitionTarget::Explicit(partition) => *partition,
+        PartitionTarget::Balanced | PartitionTarget::Key(_) => PartitionId(0),
+    }
+}
+
+fn address(topic: &TopicView, partition: PartitionId) -> Result<PartitionAddress, Failure> {
+    let placement = topic.placement(partition)?;
+    Ok(PartitionAddress {
+        key: topic.key(partition),
+        incarnation: placement.incarnation,
+        group: placement.group,
+    })
+}
+
+fn single(consumer: Consumer) -> Result<alloc::string::String, Failure> {
+    match consumer {
+        Consumer::Single(name) => match wire::check_name(&name) {
+            Ok(()) => Ok(name),
+            Err(problem) => {
+                let text = format!("consumer {name:?}: {}", problem);
+                Err(Failure::new(ErrorCode::InvalidName, text))
+            }
+        },
+        Consumer::Group(group) => {
+            let text = format!("consumer group {group}: this version knows single consumers only");
+            Err(Failure::new(ErrorCode::ConsumerGroupNotFound, text))
+        }
+    }
+}
+
+/// Stands where the answer of a section will be.
+fn unanswered_poll(partition: PartitionId) -> PollResult {
+    PollResult {
+        status: Ok(()),
+        ..refused_poll(partition, Failure::new(ErrorCode::Retry, ""))
+    }
+}
+
+fn section_index(index: usize) -> u16 {
+    u16::try_from(index).expect("the number of sections is limited")
+}

@@ -1,0 +1,489 @@
+//! From the answers of consensus groups to the reply of a request.
+
+use alloc::{format, vec, vec::Vec};
+
+use bytes::Bytes;
+use partition::DataResult;
+use wire::{
+    ClusterMetadata, Counter, DeleteResult, ErrorCode, Event, FRAME_HEADER_SIZE, FRAME_SIZE_MAX,
+    Failure, FrameHeader, GroupPrimary, OffsetsDeleted, OffsetsStored, Op, PollResult, Polled,
+    ReplicaId, Reply, SendResult, Sent, Stats, StoreResult, View,
+};
+
+use crate::{
+    Answer, ConnectionId, Effect, MeshMessage, Output, PartitionAddress, Shard, ShardId, Slot,
+    admission::OffsetsAsk,
+    counters::Counters,
+    pending::{Gather, InFlight},
+    work::{Origin, PartitionOffsets, Work},
+};
+
+impl Shard {
+    /// Says how many answers a request waits for, and what becomes of them.
+    pub(crate) fn gather(&mut self, slot: Slot, gather: Gather, left: usize) {
+        if let Some(request) = self.pending.find(slot) {
+            request.gather = gather;
+            request.left = left;
+        }
+    }
+
+    /// Replies to a request for which there is nothing to wait.
+    pub(crate) fn finish_if_done(&mut self, slot: Slot) {
+        if self
+            .pending
+            .find(slot)
+            .is_some_and(|request| request.left == 0)
+        {
+            self.finish(slot, Op(0), None);
+        }
+    }
+
+    /// Replies that a request as a whole is refused.
+    pub(crate) fn fail(&mut self, slot: Slot, failure: Failure) {
+        self.counters.requests_refused += 1;
+        if let Some(request) = self.pending.close(slot) {
+            self.send_reply(&request, Op(0), None, Err(failure));
+            self.discharge(&request);
+        }
+    }
+
+    /// Replies now; the answers that come later only end the charge.
+    pub(crate) fn answer_early(&mut self, slot: Slot, reply: Reply) {
+        if let Some(request) = self.pending.find(slot)
+            && let Some(connection) = request.connection.take()
+        {
+            let header = request.header;
+            self.reply(connection, &header, Ok(reply));
+        }
+    }
+
+    /// One answer to a request that came in on this shard.
+    pub(crate) fn on_answer(&mut self, origin: Origin, answer: Answer) {
+        let slot = origin.slot;
+        let Answer {
+            outcome,
+            op,
+            primary,
+        } = answer;
+        let Some(request) = self.pending.find(slot) else {
+            return;
+        };
+        request.left = request.left.saturating_sub(1);
+        let left = request.left;
+        match outcome {
+            Err(failure) => self.finish_with(slot, op, primary, Err(failure)),
+            Ok(Output::Bound(binding, reply)) => {
+                if let Some(connection) = request.connection {
+                    self.bind(connection, binding);
+                }
+                self.finish_with(slot, op, primary, Ok(reply));
+            }
+            Ok(Output::Reply(Reply::Topic(details)))
+                if matches!(request.gather, Gather::Topic(None)) =>
+            {
+                self.on_topic(slot, op, details);
+            }
+            Ok(Output::Reply(reply)) => self.finish_with(slot, op, primary, Ok(reply)),
+            Ok(Output::Executed(cached)) => {
+                if let Some(request) = self.pending.close(slot) {
+                    let header = FrameHeader::reply(&request.header, cached.status);
+                    let header = header.with_primary(op, primary.primary, primary.view);
+                    self.send_frame(request.connection, header, vec![cached.body]);
+                    self.discharge(&request);
+                }
+            }
+            Ok(output) => {
+                self.collect(slot, output, primary.primary);
+                if left == 0 {
+                    self.finish(slot, op, Some(primary));
+                }
+            }
+        }
+    }
+
+    fn finish_with(
+        &mut self,
+        slot: Slot,
+        op: Op,
+        primary: GroupPrimary,
+        outcome: Result<Reply, Failure>,
+    ) {
+        if outcome.is_err() {
+            self.counters.requests_refused += 1;
+        }
+        if let Some(request) = self.pending.close(slot) {
+            self.send_reply(&request, op, Some(primary), outcome);
+            self.discharge(&request);
+        }
+    }
+
+    /// The catalog has told the topic; now the data groups tell its offsets.
+    fn on_topic(&mut self, slot: Slot, op: Op, details: wire::TopicDetails) {
+        let addresses: Vec<(u16, PartitionAddress)> = details
+            .partitions
+            .iter()
+            .enumerate()
+            .filter_map(|(index, partition)| {
+                let key = wire::PartitionKey {
+                    stream: details.stream,
+                    topic: details.id,
+                    partition: partition.id,
+                };
+                let (incarnation, group) = (partition.incarnation, partition.group);
+                Some((
+                    u16::try_from(index).ok()?,
+                    PartitionAddress {
+                        key,
+                        incarnation,
+                        group,
+                    },
+                ))
+            })
+            .collect();
+        let ask = OffsetsAsk {
+            admitted: op,
+            consumer: None,
+            addresses,
+        };
+        self.ask_offsets(slot, Gather::Topic(Some(details)), ask);
+    }
+
+    /// Puts the answer of one group where it belongs.
+    fn collect(&mut self, slot: Slot, output: Output, primary: ReplicaId) {
+        let Some(request) = self.pending.find(slot) else {
+            return;
+        };
+        match (&mut request.gather, output) {
+            (Gather::Send(results), Output::Written(written)) => {
+                collect_sent(results, written, primary, &mut self.counters);
+            }
+            (Gather::Store(results), Output::Written(written)) => {
+                collect_stored(results, written, primary, &mut self.counters);
+            }
+            (Gather::Delete(results), Output::Written(written)) => {
+                collect_deleted(results, written, primary);
+            }
+            (
+                Gather::Poll {
+                    results,
+                    shards,
+                    hurried,
+                    ..
+                },
+                Output::Polled {
+                    sections,
+                    satisfied,
+                },
+            ) => {
+                for (index, result) in sections {
+                    if let Some(section) = results.get_mut(usize::from(index)) {
+                        *section = result;
+                    }
+                }
+                if satisfied && !core::mem::replace(hurried, true) {
+                    let shards = shards.clone();
+                    self.hurry(slot, &shards);
+                }
+            }
+            (Gather::Offsets(results), Output::Offsets(told)) => {
+                for (index, offsets) in told {
+                    let Some(section) = results.get_mut(usize::from(index)) else {
+                        continue;
+                    };
+                    section.primary = primary;
+                    match offsets {
+                        Ok(PartitionOffsets { start, end, stored }) => {
+                            (section.start, section.end, section.stored) = (start, end, stored);
+                        }
+                        Err(failure) => section.status = Err(failure),
+                    }
+                }
+            }
+            (Gather::Topic(Some(details)), Output::Offsets(told)) => {
+                for (index, offsets) in told {
+                    let partition = details.partitions.get_mut(usize::from(index));
+                    if let (Some(partition), Ok(offsets)) = (partition, offsets) {
+                        partition.start = Some(offsets.start);
+                        partition.end = Some(offsets.end);
+                    }
+                }
+            }
+            (Gather::Groups(all), Output::Groups(groups)) => all.extend(groups),
+            (Gather::Counters(sums), Output::Counters(counters)) => {
+                for (name, value) in counters {
+                    *sums.entry(name).or_default() += value;
+                }
+            }
+            (gather, output) => unreachable!("{output:?} does not belong into {gather:?}"),
+        }
+    }
+
+    /// Every answer is there.
+    fn finish(&mut self, slot: Slot, op: Op, primary: Option<GroupPrimary>) {
+        let Some(mut request) = self.pending.close(slot) else {
+            return;
+        };
+        let reply = match core::mem::replace(&mut request.gather, Gather::One) {
+            Gather::Send(sections) => Reply::Sent(Sent { sections }),
+            Gather::Store(sections) => Reply::OffsetsStored(OffsetsStored { sections }),
+            Gather::Delete(sections) => Reply::OffsetsDeleted(OffsetsDeleted { sections }),
+            Gather::Offsets(sections) => Reply::Offsets(wire::Offsets { sections }),
+            Gather::Poll {
+                results: mut sections,
+                max_bytes,
+                ..
+            } => {
+                fit(&mut sections, max_bytes);
+                self.counters.polls += 1;
+                let bytes = sections
+                    .iter()
+                    .flat_map(|section| &section.batches)
+                    .map(Bytes::len);
+                self.counters.bytes_polled += bytes.sum::<usize>() as u64;
+                Reply::Polled(Polled { sections })
+            }
+            Gather::Groups(mut groups) => {
+                groups.sort_by_key(|group| group.group);
+                Reply::ClusterMetadata(self.cluster_metadata(groups))
+            }
+            Gather::Counters(sums) => {
+                let counters = sums.into_iter();
+                let counters = counters
+                    .map(|(name, value)| Counter {
+                        name: name.into(),
+                        value,
+                    })
+                    .collect();
+                Reply::Stats(Stats { counters })
+            }
+            Gather::Topic(Some(details)) => Reply::Topic(details),
+            Gather::One | Gather::Topic(None) => Reply::Done,
+        };
+        self.send_reply(&request, op, primary, Ok(reply));
+        self.discharge(&request);
+    }
+
+    fn cluster_metadata(&self, groups: Vec<GroupPrimary>) -> ClusterMetadata {
+        let nodes = self.config.nodes.iter();
+        ClusterMetadata {
+            cluster: self.config.cluster,
+            node: self.config.replica,
+            nodes: nodes
+                .map(|node| wire::Node {
+                    replica: node.replica,
+                    address: node.address.clone(),
+                })
+                .collect(),
+            groups,
+        }
+    }
+
+    /// Ends the waits of a poll's other shards.
+    pub(crate) fn hurry(&mut self, slot: Slot, shards: &[ShardId]) {
+        let origin = Origin {
+            shard: self.config.shard,
+            slot,
+        };
+        for shard in shards {
+            if *shard == self.config.shard {
+                self.polls.hurry(origin);
+            } else {
+                self.desk.push(Effect::Mesh {
+                    to: *shard,
+                    message: MeshMessage::Hurry { origin },
+                });
+            }
+        }
+    }
+
+    /// Sends work to the shard that does it.
+    pub(crate) fn dispatch(&mut self, slot: Slot, to: ShardId, work: Work) {
+        let origin = Origin {
+            shard: self.config.shard,
+            slot,
+        };
+        if to == self.config.shard {
+            self.work.push_back((origin, work));
+        } else {
+            let message = MeshMessage::Work {
+                origin,
+                work: work.into(),
+            };
+            self.desk.push(Effect::Mesh { to, message });
+        }
+    }
+
+    fn send_reply(
+        &mut self,
+        request: &InFlight,
+        op: Op,
+        primary: Option<GroupPrimary>,
+        outcome: Result<Reply, Failure>,
+    ) {
+        let (status, parts) = match outcome {
+            Ok(reply) => (0, reply.encode()),
+            Err(failure) => (failure.code.code(), vec![failure.encode()]),
+        };
+        let (replica, view) =
+            primary.map_or((ReplicaId(0), View(0)), |group| (group.primary, group.view));
+        let header = FrameHeader::reply(&request.header, status).with_primary(op, replica, view);
+        self.send_frame(request.connection, header, parts);
+    }
+
+    /// Replies to a frame that got no slot.
+    pub(crate) fn reply(
+        &mut self,
+        connection: ConnectionId,
+        header: &FrameHeader,
+        outcome: Result<Reply, Failure>,
+    ) {
+        let (status, parts) = match outcome {
+            Ok(reply) => (0, reply.encode()),
+            Err(failure) => (failure.code.code(), vec![failure.encode()]),
+        };
+        self.send_frame(Some(connection), FrameHeader::reply(header, status), parts);
+    }
+
+    pub(crate) fn refuse_and_close(
+        &mut self,
+        connection: ConnectionId,
+        header: &FrameHeader,
+        failure: Failure,
+    ) {
+        self.counters.requests_malformed += 1;
+        self.reply(connection, header, Err(failure));
+        self.desk.push(Effect::Close { connection });
+    }
+
+    pub(crate) fn send_event(&mut self, connection: ConnectionId, event: &Event) {
+        let session = self
+            .connections
+            .find(connection)
+            .and_then(|connection| connection.binding);
+        let session = session.map_or(wire::SessionNumber(0), |binding| binding.session);
+        self.send_frame(
+            Some(connection),
+            event.header(session),
+            vec![event.encode()],
+        );
+    }
+
+    fn send_frame(
+        &mut self,
+        connection: Option<ConnectionId>,
+        header: FrameHeader,
+        parts: Vec<Bytes>,
+    ) {
+        if let Some(connection) = connection {
+            let frame = header.frame_of_parts(parts);
+            self.desk.push(Effect::Send { connection, frame });
+        }
+    }
+
+    fn discharge(&mut self, request: &InFlight) {
+        if let Some((connection, bytes)) = request.charge {
+            for flow in self.connections.discharge(connection, bytes) {
+                self.flow(Some(flow));
+            }
+        }
+    }
+}
+
+type WriteResults = Vec<(u16, Result<DataResult, Failure>)>;
+
+fn collect_sent(
+    results: &mut [SendResult],
+    written: WriteResults,
+    primary: ReplicaId,
+    counters: &mut Counters,
+) {
+    for (index, result) in written {
+        let Some(section) = results.get_mut(usize::from(index)) else {
+            continue;
+        };
+        section.primary = primary;
+        match result {
+            Ok(DataResult::Appended {
+                base_offset,
+                repeated,
+            }) => {
+                section.base_offset = Some(base_offset);
+                counters.batches_appended += u64::from(!repeated);
+                counters.batches_repeated += u64::from(repeated);
+            }
+            other => section.status = Err(failure_of(other)),
+        }
+    }
+}
+
+fn collect_stored(
+    results: &mut [StoreResult],
+    written: WriteResults,
+    primary: ReplicaId,
+    counters: &mut Counters,
+) {
+    for (index, result) in written {
+        let Some(section) = results.get_mut(usize::from(index)) else {
+            continue;
+        };
+        section.primary = primary;
+        match result {
+            Ok(DataResult::Stored { stored }) => {
+                section.stored = Some(stored);
+                counters.offsets_stored += 1;
+            }
+            other => section.status = Err(failure_of(other)),
+        }
+    }
+}
+
+fn collect_deleted(results: &mut [DeleteResult], written: WriteResults, primary: ReplicaId) {
+    for (index, result) in written {
+        let Some(section) = results.get_mut(usize::from(index)) else {
+            continue;
+        };
+        section.primary = primary;
+        if !matches!(result, Ok(DataResult::OffsetDeleted { .. })) {
+            section.status = Err(failure_of(result));
+        }
+    }
+}
+
+fn failure_of(result: Result<DataResult, Failure>) -> Failure {
+    match result {
+        Err(failure) => failure,
+        Ok(DataResult::Failed(refusal)) => refusal.failure(),
+        Ok(other) => Failure::new(
+            ErrorCode::Internal,
+            format!("{other:?} answers another request"),
+        ),
+    }
+}
+
+/// Takes batches away, from the last section on, until the reply keeps the poll's limit and fits a frame.
+/// What is taken away is served by the next poll.
+fn fit(sections: &mut [PollResult], max_bytes: u32) {
+    let overhead = sections.iter().map(|section| {
+        let text = section
+            .status
+            .as_ref()
+            .map_or_else(|failure| failure.text.len(), |()| 0);
+        SECTION_SIZE + text
+    });
+    let room = (FRAME_SIZE_MAX as usize)
+        .saturating_sub(FRAME_HEADER_SIZE + SECTION_SIZE + overhead.sum::<usize>());
+    let mut total = 0;
+    for section in sections {
+        let size = section.batches.iter().map(Bytes::len).sum::<usize>();
+        let within = total + size <= room && (total == 0 || total + size <= max_bytes as usize);
+        if within {
+            total += size;
+        } else {
+            section.batches.clear();
+            section.next = section.from;
+        }
+    }
+}
+
+/// Bytes of a section in the answer to a poll, without batches and text.
+const SECTION_SIZE: usize = 72;

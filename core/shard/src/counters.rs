@@ -1,0 +1,57 @@
+//! What a shard has done since it started.
+
+use alloc::vec::Vec;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What a shard has done since it started, and what it holds now.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub(crate) struct Counters {
+            $($(#[$doc])* pub(crate) $name: u64,)*
+        }
+
+        impl Counters {
+            /// Every counter with its name.
+            pub(crate) fn all(&self) -> Vec<(&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].to_vec()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Connections at this moment.
+    connections,
+    /// Frames that were no requests, and requests that could not be read.
+    requests_malformed,
+    /// Requests taken.
+    requests,
+    /// Requests that were refused as a whole.
+    requests_refused,
+    /// Sections of sends that were appended.
+    batches_appended,
+    /// Messages in them.
+    messages_appended,
+    /// Bytes in them, headers included.
+    bytes_appended,
+    /// Batches that a producer had sent before.
+    batches_repeated,
+    /// Polls answered.
+    polls,
+    /// Polls that waited for messages.
+    polls_waited,
+    /// Bytes of batches served.
+    bytes_polled,
+    /// Ranges of segments read from disk or page cache.
+    segment_reads,
+    /// Offsets stored by consumers.
+    offsets_stored,
+    /// Checkpoints taken.
+    checkpoints,
+    /// Partitions found damaged.
+    partitions_damaged,
+    /// Sessions at this moment, on the shard that hosts the metadata group.
+    sessions,
+    /// Logins refused.
+    logins_refused,
+}

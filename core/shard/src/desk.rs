@@ -1,0 +1,231 @@
+//! Where the parts of a shard lay down what is to be done, in order.
+
+use alloc::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+    vec::Vec,
+};
+
+use catalog::Change;
+use journal::{Progress, Record, SuperblockRecord, Ticket};
+use partition::{SegmentChange, SegmentId};
+use vsr::{Prepare, Superblock};
+use wire::{ConsensusGroup, Incarnation, Op, PartitionKey, ShardId, Time};
+
+use crate::{
+    Effect, IoTicket, MeshMessage, Note,
+    work::{Answer, Origin},
+};
+
+/// A record that is on its way to the disk, and what its replica is told when it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    Prepare {
+        group: ConsensusGroup,
+        op: Op,
+        checksum: u128,
+    },
+    Superblock {
+        group: ConsensusGroup,
+        sequence: u64,
+    },
+}
+
+/// A change of a segment that is on its way to the file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PendingChange {
+    ticket: IoTicket,
+    /// Bytes of which segment are then in the file, up to which position.
+    pub(crate) appended: Option<(SegmentId, u64)>,
+}
+
+/// What is to be done, in order, and what was asked of the shell and is not answered yet.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) shard: ShardId,
+    pub(crate) now: Time,
+    pub(crate) effects: VecDeque<Effect>,
+    /// Answers to requests that came in on this shard.
+    pub(crate) answers: VecDeque<(Origin, Answer)>,
+    /// Changes of the metadata that this shard has applied and nobody was told of yet.
+    pub(crate) published: VecDeque<(Op, Arc<[Change]>)>,
+    /// Partitions that have changed so that a waiting poll may end.
+    pub(crate) grown: BTreeSet<(PartitionKey, Incarnation)>,
+    records: u64,
+    prepares: VecDeque<(Ticket, Written)>,
+    superblocks: VecDeque<(Ticket, Written)>,
+    changes: VecDeque<PendingChange>,
+    io: u64,
+}
+
+impl Desk {
+    pub(crate) const fn new(shard: ShardId, now: Time) -> Self {
+        Self {
+            shard,
+            now,
+            effects: VecDeque::new(),
+            answers: VecDeque::new(),
+            published: VecDeque::new(),
+            grown: BTreeSet::new(),
+            records: 0,
+            prepares: VecDeque::new(),
+            superblocks: VecDeque::new(),
+            changes: VecDeque::new(),
+            io: 0,
+        }
+    }
+
+    pub(crate) fn push(&mut self, effect: Effect) {
+        self.effects.push_back(effect);
+    }
+
+    pub(crate) fn note(&mut self, note: Note) {
+        self.effects.push_back(Effect::Note(note));
+    }
+
+    pub(crate) const fn next_io_ticket(&mut self) -> IoTicket {
+        self.io += 1;
+        IoTicket(self.io)
+    }
+
+    /// Sends an answer to the shard that the request came in on.
+    pub(crate) fn answer(&mut self, origin: Origin, answer: Answer) {
+        if origin.shard == self.shard {
+            self.answers.push_back((origin, answer));
+        } else {
+            let message = MeshMessage::Answer {
+                origin,
+                answer: answer.into(),
+            };
+            self.push(Effect::Mesh {
+                to: origin.shard,
+                message,
+            });
+        }
+    }
+
+    pub(crate) fn journal_prepare(&mut self, group: ConsensusGroup, prepare: Prepare) {
+        self.records += 1;
+        let (op, checksum) = (prepare.header.op(), prepare.header.checksum);
+        self.prepares.push_back((
+            Ticket(self.records),
+            Written::Prepare {
+                group,
+                op,
+                checksum,
+            },
+        ));
+        let Prepare { header, body } = prepare;
+        self.push(Effect::Journal(Record::Prepare { header, body }));
+    }
+
+    pub(crate) fn journal_superblock(&mut self, group: ConsensusGroup, superblock: &Superblock) {
+        self.records += 1;
+        let written = Written::Superblock {
+            group,
+            sequence: superblock.sequence,
+        };
+        self.superblocks.push_back((Ticket(self.records), written));
+        let record = SuperblockRecord {
+            group,
+            checkpoint: superblock.recyclable(),
+            body: superblock.encode(),
+        };
+        self.push(Effect::Journal(Record::Superblock(record)));
+    }
+
+    /// What became durable by this progress, oldest first.
+    pub(crate) fn written(&mut self, progress: Progress) -> Vec<Written> {
+        let mut written = Vec::new();
+        while let Some((ticket, record)) = self.prepares.front() {
+            if *ticket > progress.flushed {
+                break;
+            }
+            written.push(*record);
+            self.prepares.pop_front();
+        }
+        while let Some((ticket, record)) = self.superblocks.front() {
+            if *ticket > progress.repeated {
+                break;
+            }
+            written.push(*record);
+            self.superblocks.pop_front();
+        }
+        written
+    }
+
+    /// Hands a change to the shell. Appends that follow each other in one segment become one.
+    pub(crate) fn change(&mut self, change: SegmentChange) {
+        let appended = match &change {
+            SegmentChange::Append {
+                segment,
+                position,
+                parts,
+            } => {
+                let size: usize = parts.iter().map(bytes::Bytes::len).sum();
+                Some((*segment, position + size as u64))
+            }
+            SegmentChange::WriteIndex { .. }
+            | SegmentChange::Delete { .. }
+            | SegmentChange::DeletePartition { .. } => None,
+        };
+        if let Some(end) = appended
+            && let Some(last) = self.changes.back_mut()
+            && let Some(Effect::Change {
+                ticket,
+                change:
+                    SegmentChange::Append {
+                        segment,
+                        position,
+                        parts,
+                    },
+            }) = self.effects.back_mut()
+            && *ticket == last.ticket
+            && *segment == end.0
+            && last
+                .appended
+                .is_some_and(|(_, last_end)| starts_at(&change, last_end))
+            && end.1 - *position <= JOINED_BYTES_MAX
+            && let SegmentChange::Append { parts: more, .. } = change
+        {
+            parts.extend(more);
+            last.appended = Some(end);
+            return;
+        }
+        let ticket = self.next_io_ticket();
+        self.changes.push_back(PendingChange { ticket, appended });
+        self.push(Effect::Change { ticket, change });
+    }
+
+    /// The changes that are carried out now, oldest first.
+    pub(crate) fn changed(&mut self, through: IoTicket) -> Vec<PendingChange> {
+        let count = self
+            .changes
+            .iter()
+            .take_while(|change| change.ticket <= through)
+            .count();
+        self.changes.drain(..count).collect()
+    }
+
+    /// The newest change that is not carried out yet.
+    pub(crate) fn last_change(&self) -> Option<IoTicket> {
+        self.changes.back().map(|change| change.ticket)
+    }
+
+    /// Whether nothing waits for a disk.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.prepares.is_empty() && self.superblocks.is_empty() && self.changes.is_empty()
+    }
+}
+
+/// Bytes up to which appends are joined into one write.
+const JOINED_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+const fn starts_at(change: &SegmentChange, end: u64) -> bool {
+    match change {
+        SegmentChange::Append { position, .. } => *position == end,
+        SegmentChange::WriteIndex { .. }
+        | SegmentChange::Delete { .. }
+        | SegmentChange::DeletePartition { .. } => false,
+    }
+}

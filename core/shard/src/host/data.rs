@@ -1,0 +1,339 @@
+//! A data group on this shard: collects requests into prepares, applies what is committed.
+
+use alloc::{
+    boxed::Box,
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    vec::Vec,
+};
+
+use partition::{
+    DataGroup, DataRequest, DataResult, SegmentChange, SegmentId, decode_requests, encode_requests,
+};
+use vsr::{Prepare, Token};
+use wire::{Failure, Incarnation, Op, PartitionKey};
+
+use crate::{
+    GroupSnapshot, Note, Output, StateSnapshot,
+    desk::Desk,
+    host::{Checkpoint, Event, Member},
+    poll::PollId,
+    work::Origin,
+};
+
+/// A prepare is closed at this size; a larger request is a prepare of its own.
+const PREPARE_BYTES: usize = 1024 * 1024;
+
+/// What kind of op a data prepare is: there is one.
+const REQUESTS: u16 = 1;
+
+/// Who waits for the result of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiter {
+    /// Nobody: the shard itself asked.
+    Nobody,
+    /// A write, with the section of the client's request.
+    Write(WriteId, u16),
+    /// A poll that stores what it serves, with its section.
+    Poll(PollId, u16),
+}
+
+/// A write that is being replicated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WriteId(u64);
+
+#[derive(Debug)]
+struct Write {
+    origin: Origin,
+    left: usize,
+    results: Vec<(u16, Result<DataResult, Failure>)>,
+}
+
+/// A data group that lives on this shard.
+///
+/// Invariant: `queued_bytes` is the encoded size of `queue`.
+#[derive(Debug)]
+pub(crate) struct DataHost {
+    pub(crate) member: Member,
+    pub(crate) state: DataGroup,
+    queue: VecDeque<(DataRequest, Waiter)>,
+    queued_bytes: usize,
+    in_flight: BTreeMap<Token, Vec<Waiter>>,
+    writes: BTreeMap<WriteId, Write>,
+    write_count: u64,
+    /// Segments changed since the last checkpoint began.
+    dirty: BTreeSet<SegmentId>,
+    checkpoint: Checkpoint,
+    checkpoint_wanted: bool,
+    /// What was proposed for partitions and is not applied yet, so that a pass does not repeat it.
+    proposed: BTreeSet<(PartitionKey, Incarnation)>,
+    /// Results for polls that store what they serve.
+    pub(crate) poll_results: VecDeque<(PollId, u16, Result<DataResult, Failure>)>,
+    /// Whether status, view or primary changed since this was last looked at.
+    pub(crate) status_changed: bool,
+}
+
+impl DataHost {
+    pub(crate) const fn new(member: Member, state: DataGroup) -> Self {
+        Self {
+            member,
+            state,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            in_flight: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            write_count: 0,
+            dirty: BTreeSet::new(),
+            checkpoint: Checkpoint::Idle,
+            checkpoint_wanted: false,
+            proposed: BTreeSet::new(),
+            poll_results: VecDeque::new(),
+            status_changed: true,
+        }
+    }
+
+    /// Whether nothing is queued or in flight.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.in_flight.is_empty()
+    }
+
+    /// Queues the requests of a client's write.
+    pub(crate) fn write(&mut self, origin: Origin, requests: Vec<(u16, DataRequest)>) {
+        assert!(!requests.is_empty());
+        self.write_count += 1;
+        let id = WriteId(self.write_count);
+        let write = Write {
+            origin,
+            left: requests.len(),
+            results: Vec::with_capacity(requests.len()),
+        };
+        self.writes.insert(id, write);
+        for (index, request) in requests {
+            self.queue(request, Waiter::Write(id, index));
+        }
+    }
+
+    /// Queues one request.
+    pub(crate) fn queue(&mut self, request: DataRequest, waiter: Waiter) {
+        self.queued_bytes += request.encoded_size();
+        self.queue.push_back((request, waiter));
+    }
+
+    /// Proposes to create or drop a partition, unless that is on its way already.
+    pub(crate) fn propose(&mut self, request: DataRequest) {
+        if self.proposed.insert((request.key(), request.incarnation())) {
+            self.queue(request, Waiter::Nobody);
+        }
+    }
+
+    /// Makes prepares of what is queued. While one is in flight the next one fills, so a prepare carries
+    /// as much as has come in since; only a full one goes ahead.
+    pub(crate) fn fill(&mut self, desk: &mut Desk) {
+        while !self.queue.is_empty() {
+            let room = self.member.replica.room();
+            let waits = !self.in_flight.is_empty()
+                && (self.queued_bytes < PREPARE_BYTES
+                    || room.prepares == 0
+                    || room.bytes < PREPARE_BYTES);
+            if waits {
+                return;
+            }
+            self.submit(desk);
+        }
+    }
+
+    fn submit(&mut self, desk: &mut Desk) {
+        let mut requests = Vec::new();
+        let mut waiters = Vec::new();
+        let mut size = 0;
+        while let Some((request, _)) = self.queue.front() {
+            let request_size = request.encoded_size();
+            if !requests.is_empty() && size + request_size > PREPARE_BYTES {
+                break;
+            }
+            size += request_size;
+            if let Some((request, waiter)) = self.queue.pop_front() {
+                requests.push(request);
+                waiters.push(waiter);
+            }
+        }
+        self.queued_bytes -= size;
+        let token = self.member.next_token();
+        self.in_flight.insert(token, waiters);
+        let request = vsr::Request {
+            token,
+            origin: vsr::Origin::Internal,
+            operation: REQUESTS,
+            body: encode_requests(&requests),
+        };
+        self.member.handle(desk, vsr::Input::Request(request));
+        self.pump(desk);
+    }
+
+    /// Carries out what the replica asks for.
+    pub(crate) fn pump(&mut self, desk: &mut Desk) {
+        while let Some(event) = self.member.next_event(desk) {
+            match event {
+                Event::Apply { prepare, token } => self.apply(desk, prepare, token),
+                Event::Refuse { token, reason } => self.refuse(desk, token, reason),
+                Event::StatusChanged => self.status_changed = true,
+                // Data groups have no client table.
+                Event::Reply { .. } | Event::Evict { .. } | Event::ViewConfirmed => {}
+            }
+        }
+    }
+
+    fn apply(&mut self, desk: &mut Desk, prepare: Prepare, token: Option<Token>) {
+        let (op, timestamp) = (prepare.header.op(), prepare.header.timestamp());
+        // An op of the replica itself carries no requests.
+        let requests = if prepare.header.operation == REQUESTS {
+            decode_requests(prepare.body)
+                .expect("the prepare's checksum covers what was encoded here")
+        } else {
+            Vec::new()
+        };
+        let mut waiters = token
+            .and_then(|token| self.in_flight.remove(&token))
+            .unwrap_or_default()
+            .into_iter();
+        for request in requests {
+            let subject = (request.key(), request.incarnation());
+            let result = self.state.apply(op, timestamp, request);
+            while let Some(change) = self.state.next_change() {
+                self.change(desk, change);
+            }
+            match result {
+                DataResult::Appended { .. }
+                | DataResult::HeadTruncated { .. }
+                | DataResult::Dropped
+                | DataResult::Created => {
+                    desk.grown.insert(subject);
+                }
+                DataResult::Stored { .. }
+                | DataResult::OffsetDeleted { .. }
+                | DataResult::Failed(_) => {}
+            }
+            match waiters.next() {
+                Some(Waiter::Write(id, index)) => self.written(desk, op, id, (index, Ok(result))),
+                Some(Waiter::Poll(id, index)) => {
+                    self.poll_results.push_back((id, index, Ok(result)))
+                }
+                Some(Waiter::Nobody) => {
+                    self.proposed.remove(&subject);
+                }
+                None => {}
+            }
+        }
+        let applied = vsr::Input::Applied {
+            op,
+            reply: bytes::Bytes::new(),
+            ended: Vec::new(),
+            registered: false,
+        };
+        self.member.handle(desk, applied);
+    }
+
+    fn change(&mut self, desk: &mut Desk, change: SegmentChange) {
+        match &change {
+            SegmentChange::Append { segment, .. } => {
+                self.dirty.insert(*segment);
+            }
+            SegmentChange::Delete { segment } => {
+                self.dirty.remove(segment);
+            }
+            SegmentChange::DeletePartition {
+                partition,
+                incarnation,
+                ..
+            } => {
+                self.dirty.retain(|segment| {
+                    (segment.partition, segment.incarnation) != (*partition, *incarnation)
+                });
+            }
+            SegmentChange::WriteIndex { .. } => {}
+        }
+        desk.change(change);
+    }
+
+    fn written(
+        &mut self,
+        desk: &mut Desk,
+        op: Op,
+        id: WriteId,
+        result: (u16, Result<DataResult, Failure>),
+    ) {
+        let Some(write) = self.writes.get_mut(&id) else {
+            return;
+        };
+        write.results.push(result);
+        write.left -= 1;
+        if write.left == 0
+            && let Some(write) = self.writes.remove(&id)
+        {
+            let answer = self.member.answer(op, Ok(Output::Written(write.results)));
+            desk.answer(write.origin, answer);
+        }
+    }
+
+    fn refuse(&mut self, desk: &mut Desk, token: Token, reason: vsr::Refusal) {
+        for waiter in self.in_flight.remove(&token).unwrap_or_default() {
+            match waiter {
+                Waiter::Write(id, index) => {
+                    let failure = self.member.refusal(reason);
+                    self.written(desk, Op(0), id, (index, Err(failure)));
+                }
+                Waiter::Poll(id, index) => {
+                    let failure = self.member.refusal(reason);
+                    self.poll_results.push_back((id, index, Err(failure)));
+                }
+                Waiter::Nobody => self.proposed.clear(),
+            }
+        }
+    }
+
+    /// Takes a checkpoint as soon as none is being taken.
+    pub(crate) const fn want_checkpoint(&mut self) {
+        self.checkpoint_wanted = true;
+    }
+
+    /// Begins a checkpoint that is wanted, if one can begin.
+    pub(crate) fn begin_checkpoint(&mut self, desk: &mut Desk) {
+        if !self.checkpoint_wanted || !self.checkpoint.is_idle() {
+            return;
+        }
+        self.checkpoint_wanted = false;
+        if !self.member.has_new_ops() {
+            return;
+        }
+        let snapshot = GroupSnapshot {
+            group: self.member.group,
+            checkpoint: self.member.replica.begin_checkpoint(),
+            state: StateSnapshot::Data(self.state.snapshot()),
+        };
+        let segments = core::mem::take(&mut self.dirty).into_iter().collect();
+        self.checkpoint.begin(desk, Box::new(snapshot), segments);
+    }
+
+    pub(crate) fn on_changed(&mut self, desk: &mut Desk, done: crate::IoTicket) {
+        self.checkpoint.on_changed(desk, done);
+    }
+
+    pub(crate) fn on_flushed(&mut self, desk: &mut Desk, done: crate::IoTicket) {
+        self.checkpoint.on_flushed(desk, done);
+    }
+
+    pub(crate) fn on_snapshot_written(&mut self, desk: &mut Desk, op: Op) {
+        if self.checkpoint.on_written(op) {
+            self.member
+                .handle(desk, vsr::Input::CheckpointWritten { op });
+            self.state.checkpointed(op);
+            while let Some(change) = self.state.next_change() {
+                self.change(desk, change);
+            }
+            desk.note(Note::Checkpoint {
+                group: self.member.group,
+                op,
+            });
+            self.pump(desk);
+        }
+    }
+}

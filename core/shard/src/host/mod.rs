@@ -1,0 +1,200 @@
+//! The consensus groups that live on this shard: a replica and the state machine that it feeds.
+
+mod checkpoint;
+mod data;
+mod metadata;
+mod operation;
+mod password;
+
+use alloc::format;
+
+use vsr::{Prepare, Refusal, Replica, Status, Token};
+use wire::{ClientId, ConsensusGroup, ErrorCode, Failure, GroupPrimary, Op, SessionNumber};
+
+use crate::{Answer, Effect, Note, Output, desk::Desk};
+
+pub(crate) use checkpoint::Checkpoint;
+pub(crate) use data::{DataHost, Waiter};
+pub(crate) use metadata::{MetadataHost, Settings};
+
+/// This node's part in one consensus group, without the state machine.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) group: ConsensusGroup,
+    pub(crate) replica: Replica,
+    tokens: u64,
+}
+
+/// What a replica asks of its state machine's host.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Apply {
+        prepare: Prepare,
+        token: Option<Token>,
+    },
+    Reply {
+        token: Token,
+        op: Op,
+        body: bytes::Bytes,
+    },
+    Refuse {
+        token: Token,
+        reason: Refusal,
+    },
+    Evict {
+        client: ClientId,
+        session: SessionNumber,
+    },
+    ViewConfirmed,
+    StatusChanged,
+}
+
+impl Member {
+    pub(crate) const fn new(group: ConsensusGroup, replica: Replica) -> Self {
+        Self {
+            group,
+            replica,
+            tokens: 0,
+        }
+    }
+
+    pub(crate) const fn next_token(&mut self) -> Token {
+        self.tokens += 1;
+        Token(self.tokens)
+    }
+
+    pub(crate) fn handle(&mut self, desk: &Desk, input: vsr::Input) {
+        self.replica.handle(desk.now, input);
+    }
+
+    /// The next thing that the host has to see to; what concerns journal and network is laid down.
+    pub(crate) fn next_event(&mut self, desk: &mut Desk) -> Option<Event> {
+        while let Some(effect) = self.replica.next_effect() {
+            match effect {
+                vsr::Effect::Send { to, message } => {
+                    desk.push(Effect::Peer {
+                        to,
+                        group: self.group,
+                        message,
+                    });
+                }
+                vsr::Effect::WritePrepare(prepare) => desk.journal_prepare(self.group, prepare),
+                vsr::Effect::WriteSuperblock(superblock) => {
+                    desk.journal_superblock(self.group, &superblock);
+                }
+                vsr::Effect::Note(note) => desk.note(Note::Replica {
+                    group: self.group,
+                    note,
+                }),
+                vsr::Effect::Apply { prepare, token } => {
+                    return Some(Event::Apply { prepare, token });
+                }
+                vsr::Effect::Reply { token, op, body } => {
+                    return Some(Event::Reply { token, op, body });
+                }
+                vsr::Effect::Refuse { token, reason } => {
+                    return Some(Event::Refuse { token, reason });
+                }
+                vsr::Effect::Evict { client, session } => {
+                    return Some(Event::Evict { client, session });
+                }
+                vsr::Effect::ViewConfirmed { .. } => return Some(Event::ViewConfirmed),
+                vsr::Effect::StatusChanged => return Some(Event::StatusChanged),
+            }
+        }
+        None
+    }
+
+    /// Whether the group takes requests here.
+    pub(crate) fn serves(&self) -> bool {
+        self.replica.is_serving()
+    }
+
+    /// Whether it serves, or will not before something from outside happens.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.serves() || matches!(self.replica.status(), Status::OutOfService(_))
+    }
+
+    /// Whether ops were applied since the last checkpoint.
+    pub(crate) const fn has_new_ops(&self) -> bool {
+        self.replica.commit_min().0 > self.replica.checkpoint_op().0
+    }
+
+    /// What is answered while it does not.
+    pub(crate) fn why_not_serving(&self) -> Refusal {
+        match self.replica.status() {
+            Status::OutOfService(why) => Refusal::OutOfService(why),
+            Status::Normal if !self.replica.is_primary() => Refusal::NotPrimary {
+                primary: self.replica.primary(),
+            },
+            Status::Normal
+            | Status::Recovering
+            | Status::ViewChange
+            | Status::RecoveringHead
+            | Status::StateTransfer => Refusal::NotReady,
+        }
+    }
+
+    pub(crate) fn primary(&self) -> GroupPrimary {
+        GroupPrimary {
+            group: self.group,
+            view: self.replica.view(),
+            primary: self.replica.primary(),
+        }
+    }
+
+    pub(crate) fn answer(&self, op: Op, outcome: Result<Output, Failure>) -> Answer {
+        Answer {
+            outcome,
+            op,
+            primary: self.primary(),
+        }
+    }
+
+    pub(crate) fn refusal(&self, reason: Refusal) -> Failure {
+        let group = self.group;
+        let (code, text) = match reason {
+            Refusal::NotPrimary { primary } => (
+                ErrorCode::NotPrimary,
+                format!("node {primary} leads consensus group {group}"),
+            ),
+            Refusal::NotReady => (
+                ErrorCode::NotReady,
+                format!("consensus group {group} has no primary at this moment"),
+            ),
+            Refusal::OutOfService(why) => (
+                ErrorCode::OutOfService,
+                format!("consensus group {group} is out of service on this node: {why}"),
+            ),
+            Refusal::Busy => (
+                ErrorCode::Busy,
+                format!("consensus group {group} has as much in flight as it takes"),
+            ),
+            Refusal::NoSession => (
+                ErrorCode::SessionNotFound,
+                "the session has ended, or never was".into(),
+            ),
+            Refusal::Stale => (
+                ErrorCode::StaleRequest,
+                "the request number is below the last one of the session".into(),
+            ),
+            Refusal::ReplyNotKept { op } => (
+                ErrorCode::StaleRequest,
+                format!("the request was executed as op {op}; its answer is no longer kept"),
+            ),
+            Refusal::InFlight => (
+                ErrorCode::RequestInFlight,
+                "another metadata request of the session has no answer yet".into(),
+            ),
+            Refusal::Superseded => (
+                ErrorCode::Retry,
+                "the request was sent again; the later one is answered".into(),
+            ),
+            Refusal::Unknown => (
+                ErrorCode::OutcomeUnknown,
+                format!("the view of consensus group {group} changed before the op was committed"),
+            ),
+        };
+        Failure::new(code, text)
+    }
+}

@@ -1,0 +1,187 @@
+//! Which sessions are alive, by monotonic time alone: a step of the wall clock expires nobody.
+
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
+
+use wire::{ClientId, EvictionReason, SessionNumber};
+
+/// What a shard has seen of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// A connection carries it.
+    Connected(ClientId, SessionNumber),
+    /// A connection that carried it is gone.
+    Disconnected(SessionNumber),
+    /// It sent something.
+    Seen(SessionNumber),
+}
+
+/// Collects signs on one shard, and hands them over in batches.
+#[derive(Debug)]
+pub(crate) struct Signs {
+    /// Connections made and lost, in order: they are reported at once.
+    changes: Vec<Sign>,
+    seen: BTreeSet<SessionNumber>,
+    interval: u64,
+    due: u64,
+}
+
+impl Signs {
+    pub(crate) const fn new(interval: u64) -> Self {
+        Self {
+            changes: Vec::new(),
+            seen: BTreeSet::new(),
+            interval,
+            due: 0,
+        }
+    }
+
+    pub(crate) fn connected(&mut self, client: ClientId, session: SessionNumber) {
+        self.changes.push(Sign::Connected(client, session));
+    }
+
+    pub(crate) fn disconnected(&mut self, session: SessionNumber) {
+        self.changes.push(Sign::Disconnected(session));
+    }
+
+    pub(crate) fn seen(&mut self, session: SessionNumber) {
+        self.seen.insert(session);
+    }
+
+    /// What is to be reported now, if anything.
+    pub(crate) fn report(&mut self, now: u64) -> Option<Vec<Sign>> {
+        if self.changes.is_empty() && (now < self.due || self.seen.is_empty()) {
+            return None;
+        }
+        if now >= self.due {
+            self.due = now.saturating_add(self.interval);
+            self.changes
+                .extend(core::mem::take(&mut self.seen).into_iter().map(Sign::Seen));
+        }
+        Some(core::mem::take(&mut self.changes))
+    }
+}
+
+/// How long a session may live without a sign.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    /// Without a connection, nanoseconds.
+    pub(crate) disconnect_grace: u64,
+    /// Without a sign, nanoseconds.
+    pub(crate) session_timeout: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    client: ClientId,
+    connections: u32,
+    /// Its last connection was lost, here and not before a restart.
+    lost: bool,
+    /// When it last gave a sign, or lost its last connection.
+    since: u64,
+}
+
+/// The sessions of the cluster, as the primary of the metadata group sees them.
+#[derive(Debug)]
+pub(crate) struct Clocks {
+    timeouts: Timeouts,
+    sessions: BTreeMap<SessionNumber, Clock>,
+    /// Whose end was proposed and is not committed yet.
+    expiring: BTreeSet<SessionNumber>,
+}
+
+impl Clocks {
+    pub(crate) const fn new(timeouts: Timeouts) -> Self {
+        Self {
+            timeouts,
+            sessions: BTreeMap::new(),
+            expiring: BTreeSet::new(),
+        }
+    }
+
+    /// A session is there; it has a full timeout before it must give a sign, and before it must be
+    /// attached to.
+    pub(crate) fn begin(&mut self, client: ClientId, session: SessionNumber, now: u64) {
+        self.sessions.entry(session).or_insert(Clock {
+            client,
+            connections: 0,
+            lost: false,
+            since: now,
+        });
+    }
+
+    pub(crate) fn end(&mut self, session: SessionNumber) {
+        self.sessions.remove(&session);
+        self.expiring.remove(&session);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    pub(crate) fn on_sign(&mut self, sign: Sign, now: u64) {
+        let (session, change) = match sign {
+            Sign::Connected(client, session) => {
+                self.begin(client, session, now);
+                (session, 1)
+            }
+            Sign::Disconnected(session) => (session, -1),
+            Sign::Seen(session) => (session, 0),
+        };
+        if let Some(clock) = self.sessions.get_mut(&session) {
+            clock.connections = clock.connections.saturating_add_signed(change);
+            clock.lost = match sign {
+                Sign::Connected(..) => false,
+                Sign::Disconnected(_) => clock.connections == 0,
+                Sign::Seen(_) => clock.lost,
+            };
+            clock.since = now;
+        }
+    }
+
+    /// Everybody gets a full timeout: this node does not know how long they were silent.
+    pub(crate) fn restart(&mut self, now: u64) {
+        for clock in self.sessions.values_mut() {
+            clock.since = now;
+            clock.connections = 0;
+            clock.lost = false;
+        }
+        self.expiring.clear();
+    }
+
+    /// Sessions whose time is over for this reason and whose end was not proposed yet, at most `count`.
+    pub(crate) fn expired(
+        &mut self,
+        now: u64,
+        reason: EvictionReason,
+        count: usize,
+    ) -> Vec<(ClientId, SessionNumber)> {
+        let lost = reason == EvictionReason::Disconnected;
+        let Timeouts {
+            disconnect_grace,
+            session_timeout,
+        } = self.timeouts;
+        let limit = if lost {
+            disconnect_grace.min(session_timeout)
+        } else {
+            session_timeout
+        };
+        let mut expired = Vec::new();
+        for (session, clock) in &self.sessions {
+            let over = clock.lost == lost && now.saturating_sub(clock.since) > limit;
+            if over && expired.len() < count && self.expiring.insert(*session) {
+                expired.push((clock.client, *session));
+            }
+        }
+        expired
+    }
+
+    /// The proposal of these ends came to nothing.
+    pub(crate) fn unexpire(&mut self, sessions: &[(ClientId, SessionNumber)]) {
+        for (_, session) in sessions {
+            self.expiring.remove(session);
+        }
+    }
+}

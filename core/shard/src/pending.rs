@@ -1,0 +1,128 @@
+//! Requests that wait for their answers, on the shard that they came in on.
+
+use alloc::{collections::BTreeMap, vec::Vec};
+
+use wire::{Command, FrameHeader, GroupPrimary, PollResult, SendResult, ShardId, TopicDetails};
+
+use crate::{ConnectionId, Slot};
+
+/// One request.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    /// Where the answer goes; `None` when it is answered already, or the connection is gone.
+    pub(crate) connection: Option<ConnectionId>,
+    pub(crate) header: FrameHeader,
+    /// What it is charged with.
+    pub(crate) charge: Option<(ConnectionId, u64)>,
+    /// Answers that are still to come.
+    pub(crate) left: usize,
+    pub(crate) gather: Gather,
+}
+
+/// How the answers of several consensus groups become one.
+#[derive(Debug)]
+pub(crate) enum Gather {
+    /// There is one answer, and it is the reply.
+    One,
+    Send(Vec<SendResult>),
+    Poll {
+        results: Vec<PollResult>,
+        max_bytes: u32,
+        /// Who serves sections; they are hurried once there is enough.
+        shards: Vec<ShardId>,
+        hurried: bool,
+    },
+    Store(Vec<wire::StoreResult>),
+    Delete(Vec<wire::DeleteResult>),
+    Offsets(Vec<wire::OffsetResult>),
+    Groups(Vec<GroupPrimary>),
+    Counters(BTreeMap<&'static str, u64>),
+    /// First the catalog tells the topic, then the data groups its offsets.
+    Topic(Option<TopicDetails>),
+}
+
+/// The requests in flight of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    slots: BTreeMap<Slot, InFlight>,
+    by_connection: BTreeMap<(ConnectionId, Slot), ()>,
+    count: u64,
+}
+
+impl Pending {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    pub(crate) fn open(
+        &mut self,
+        connection: ConnectionId,
+        header: FrameHeader,
+        bytes: u64,
+    ) -> Slot {
+        self.count += 1;
+        let slot = Slot(self.count);
+        let request = InFlight {
+            connection: Some(connection),
+            header,
+            charge: Some((connection, bytes)),
+            left: 1,
+            gather: Gather::One,
+        };
+        self.slots.insert(slot, request);
+        self.by_connection.insert((connection, slot), ());
+        slot
+    }
+
+    pub(crate) fn find(&mut self, slot: Slot) -> Option<&mut InFlight> {
+        self.slots.get_mut(&slot)
+    }
+
+    pub(crate) fn close(&mut self, slot: Slot) -> Option<InFlight> {
+        let request = self.slots.remove(&slot)?;
+        if let Some((connection, _)) = request.charge {
+            self.by_connection.remove(&(connection, slot));
+        }
+        Some(request)
+    }
+
+    /// Whether such a command of this connection has no answer yet.
+    pub(crate) fn has_command(&self, connection: ConnectionId, command: Command) -> bool {
+        let range = (connection, Slot(0))..=(connection, Slot(u64::MAX));
+        self.by_connection
+            .range(range)
+            .filter_map(|((_, slot), ())| self.slots.get(slot))
+            .any(|request| request.header.code == command.code())
+    }
+
+    /// Takes away everything that a lost connection has in flight.
+    pub(crate) fn close_connection(&mut self, connection: ConnectionId) -> Vec<(Slot, InFlight)> {
+        let range = (connection, Slot(0))..=(connection, Slot(u64::MAX));
+        let slots: Vec<Slot> = self
+            .by_connection
+            .range(range)
+            .map(|((_, slot), ())| *slot)
+            .collect();
+        slots
+            .into_iter()
+            .filter_map(|slot| Some((slot, self.close(slot)?)))
+            .collect()
+    }
+
+    /// Requests whose waits may be ended early: polls.
+    pub(crate) fn polls(&self) -> impl Iterator<Item = (Slot, &[ShardId])> + '_ {
+        self.slots
+            .iter()
+            .filter_map(|(slot, request)| match &request.gather {
+                Gather::Poll { shards, .. } => Some((*slot, shards.as_slice())),
+                Gather::One
+                | Gather::Send(_)
+                | Gather::Store(_)
+                | Gather::Delete(_)
+                | Gather::Offsets(_)
+                | Gather::Groups(_)
+                | Gather::Counters(_)
+                | Gather::Topic(_) => None,
+            })
+    }
+}

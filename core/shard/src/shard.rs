@@ -1,0 +1,856 @@
+//! The shard: its state, its one entry, and the order in which it goes about things.
+
+use alloc::{
+    boxed::Box,
+    collections::{BTreeMap, VecDeque},
+    vec::Vec,
+};
+use core::net::SocketAddr;
+
+use bytes::Bytes;
+use catalog::{Catalog, CatalogConfig, Projection};
+use partition::{DataConfig, DataGroup};
+use vsr::{Recovered, Replica};
+use wire::{ConsensusGroup, ErrorCode, Event, Failure, FrameHeader, Op, ServerStopping, Time};
+
+use crate::{
+    Answer, Binding, Config, ConnectionId, Effect, GroupSnapshot, Input, MeshMessage, Note, Output,
+    ShardId, StateSnapshot,
+    connection::{Connections, Flow},
+    counters::Counters,
+    desk::{Desk, Written},
+    host::{DataHost, Member, MetadataHost, Settings},
+    liveness::{Signs, Timeouts},
+    pending::Pending,
+    poll::{DataHosts, Polls, Surroundings},
+    verify::Verifier,
+    work::{Origin, PartitionOffsets, Slot, Work},
+};
+
+/// What a consensus group starts from.
+#[derive(Debug)]
+pub struct GroupStart {
+    /// The group.
+    pub group: ConsensusGroup,
+    /// Its newest snapshot that can be read.
+    pub snapshot: Option<GroupSnapshot>,
+    /// What the journal holds of it; `checkpoint` is taken from the snapshot.
+    pub recovered: Recovered,
+}
+
+/// Why a shard does not start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// The snapshot is not one of this group.
+    #[error("snapshot of consensus group {group}: {reason}")]
+    Snapshot {
+        /// The group.
+        group: ConsensusGroup,
+        /// What is wrong with it.
+        reason: alloc::string::String,
+    },
+}
+
+/// Something that waits for a metadata op that this shard has not applied yet.
+#[derive(Debug)]
+pub(crate) enum Parked {
+    Frame {
+        slot: Slot,
+        connection: ConnectionId,
+        header: FrameHeader,
+        body: Bytes,
+    },
+    Work {
+        origin: Origin,
+        work: Work,
+    },
+}
+
+/// Everything that one core of a node owns.
+#[derive(Debug)]
+pub struct Shard {
+    pub(crate) config: Config,
+    pub(crate) desk: Desk,
+    pub(crate) connections: Connections,
+    pub(crate) pending: Pending,
+    pub(crate) projection: Projection,
+    projection_known: bool,
+    pub(crate) metadata: Option<Box<MetadataHost>>,
+    pub(crate) data: DataHosts,
+    pub(crate) polls: Polls,
+    /// Work for the groups of this shard, in the order in which it came.
+    pub(crate) work: VecDeque<(Origin, Work)>,
+    /// By the op waited for and the order of arrival, each with the time when the wait ends.
+    parked: BTreeMap<(Op, u64), (u64, Parked)>,
+    parked_count: u64,
+    signs: Signs,
+    verifier: Verifier,
+    pub(crate) counters: Counters,
+    /// Gives the next partition to a batch that names none.
+    pub(crate) turn: u32,
+    reconcile_due: u64,
+    pub(crate) stopping: bool,
+    ready_said: bool,
+    stopped_said: bool,
+}
+
+/// How often the data groups are compared with the metadata as a whole: only a net, nanoseconds.
+const RECONCILE_INTERVAL: u64 = 1_000_000_000;
+
+/// Bytes that committed batches may wait in memory for their segment files, on one shard. Beyond it
+/// nothing more is prepared, so that a producer that outruns the disk is slowed down.
+const UNWRITTEN_MAX: u64 = 128 * 1024 * 1024;
+
+/// How long clients are told to have after a stop, milliseconds.
+const STOP_TIME_LEFT: u32 = 5_000;
+
+impl Shard {
+    /// A shard with its consensus groups.
+    ///
+    /// # Errors
+    /// When a snapshot does not belong to its group.
+    ///
+    /// # Panics
+    /// When a group is not one of this shard's.
+    pub fn new(config: Config, groups: Vec<GroupStart>, now: Time) -> Result<Self, StartError> {
+        let mut shard = Self {
+            desk: Desk::new(config.shard, now),
+            connections: Connections::new(config.limits),
+            pending: Pending::default(),
+            projection: Projection::default(),
+            projection_known: false,
+            metadata: None,
+            data: BTreeMap::new(),
+            polls: Polls::default(),
+            work: VecDeque::new(),
+            parked: BTreeMap::new(),
+            parked_count: 0,
+            signs: Signs::new(config.liveness_interval),
+            verifier: Verifier::default(),
+            counters: Counters::default(),
+            turn: 0,
+            reconcile_due: 0,
+            stopping: false,
+            ready_said: false,
+            stopped_said: false,
+            config,
+        };
+        for start in groups {
+            assert!(shard.config.shard_of(start.group) == shard.config.shard);
+            shard.add_group(start)?;
+        }
+        shard.verifier.go_on(&mut shard.data, &mut shard.desk);
+        shard.run();
+        Ok(shard)
+    }
+
+    fn add_group(&mut self, start: GroupStart) -> Result<(), StartError> {
+        let GroupStart {
+            group,
+            snapshot,
+            mut recovered,
+        } = start;
+        let (checkpoint, state) = match snapshot {
+            Some(snapshot) => (Some(snapshot.checkpoint), Some(snapshot.state)),
+            None => (None, None),
+        };
+        recovered.checkpoint = checkpoint;
+        let config = vsr::Config {
+            cluster: self.config.cluster,
+            group,
+            replica: self.config.replica,
+            replica_count: u8::try_from(self.config.nodes.len())
+                .expect("a cluster has 1, 3 or 5 nodes"),
+            clients_max: self.config.clients_max as usize,
+        };
+        let member = Member::new(group, Replica::new(config, recovered));
+        let wrong = |reason| StartError::Snapshot { group, reason };
+        match state {
+            None if group == ConsensusGroup::METADATA => {
+                let catalog = Catalog::new(self.catalog_config());
+                self.add_metadata(member, catalog);
+            }
+            None => self.add_data(member, DataGroup::new(self.data_config(group))),
+            Some(StateSnapshot::Metadata(state)) if group == ConsensusGroup::METADATA => {
+                let catalog = Catalog::restore(self.catalog_config(), state)
+                    .map_err(|error| wrong(alloc::format!("{error}")))?;
+                self.add_metadata(member, catalog);
+            }
+            Some(StateSnapshot::Data(state)) if group != ConsensusGroup::METADATA => {
+                let files = partition::files_at(&state);
+                let state = DataGroup::restore(self.data_config(group), state)
+                    .map_err(|error| wrong(alloc::format!("{error}")))?;
+                self.verifier.add(files);
+                self.add_data(member, state);
+            }
+            Some(_) => return Err(wrong("it holds the state of another kind of group".into())),
+        }
+        Ok(())
+    }
+
+    fn add_metadata(&mut self, member: Member, catalog: Catalog) {
+        let settings = Settings {
+            timeouts: Timeouts {
+                disconnect_grace: self.config.disconnect_grace,
+                session_timeout: self.config.session_timeout,
+            },
+            passwords: self.config.limits.passwords,
+            frame_size: self.config.limits.frame_size,
+            root_password: self.config.root_password.clone(),
+        };
+        let mut host = MetadataHost::new(member, catalog, settings);
+        host.pump(&mut self.desk);
+        self.metadata = Some(Box::new(host));
+    }
+
+    fn add_data(&mut self, member: Member, state: DataGroup) {
+        let group = member.group;
+        let mut host = DataHost::new(member, state);
+        host.pump(&mut self.desk);
+        self.data.insert(group, host);
+    }
+
+    const fn catalog_config(&self) -> CatalogConfig {
+        CatalogConfig {
+            data_groups: self.config.data_groups,
+            limits: self.config.catalog_limits,
+        }
+    }
+
+    const fn data_config(&self, group: ConsensusGroup) -> DataConfig {
+        DataConfig {
+            segment_size: self.config.segment_size,
+            tail_budget: self.config.tail_budget,
+            ..DataConfig::new(group)
+        }
+    }
+
+    /// Feeds one event. What it leads to comes out of [`Shard::next_effect`].
+    pub fn handle(&mut self, now: Time, input: Input) {
+        self.desk.now = now;
+        self.dispatch_input(input);
+        self.run();
+    }
+
+    fn dispatch_input(&mut self, input: Input) {
+        match input {
+            Input::Opened { connection, peer } => self.on_opened(connection, peer),
+            Input::Frame {
+                connection,
+                header,
+                body,
+            } => self.on_frame(connection, &header, body),
+            Input::BadFrame {
+                connection,
+                header,
+                error,
+            } => {
+                let failure = Failure::from_frame(&error);
+                let header = header.unwrap_or_default();
+                self.refuse_and_close(connection, &header, failure);
+            }
+            Input::Closed { connection } => self.on_closed(connection),
+            Input::Mesh { from: _, message } => self.on_mesh(message),
+            Input::Peer {
+                from: _,
+                group,
+                message,
+            } => {
+                self.feed(group, vsr::Input::Message(message));
+            }
+            Input::Tick => self.on_tick(),
+            Input::Journal(progress) => {
+                for written in self.desk.written(progress) {
+                    self.on_written(written);
+                }
+            }
+            Input::CheckpointWanted { group } => match &mut self.metadata {
+                Some(host) if group == ConsensusGroup::METADATA => host.want_checkpoint(),
+                _ => {
+                    if let Some(host) = self.data.get_mut(&group) {
+                        host.want_checkpoint();
+                    }
+                }
+            },
+            Input::Changed { through } => self.on_changed(through),
+            Input::Read { ticket, result } => self.on_read(ticket, result.ok().as_ref()),
+            Input::Flushed { ticket } => {
+                for host in self.data.values_mut() {
+                    host.on_flushed(&mut self.desk, ticket);
+                }
+            }
+            Input::SnapshotWritten { group, op } => self.on_snapshot_written(group, op),
+            Input::PasswordChecked {
+                ticket,
+                valid,
+                secret,
+            } => {
+                if let Some(host) = &mut self.metadata {
+                    host.on_password_checked(&mut self.desk, ticket, valid, secret);
+                }
+            }
+            Input::PasswordHashed { ticket, phc } => {
+                if let Some(host) = &mut self.metadata {
+                    host.on_password_hashed(&mut self.desk, ticket, phc);
+                }
+            }
+            Input::Stop => self.on_stop(),
+        }
+    }
+
+    /// The next thing to do, if there is one. What was handed in since the last one is collected first:
+    /// requests that came in together share a prepare.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        if self.desk.effects.is_empty() {
+            self.settle();
+        }
+        let effect = self.desk.effects.pop_front();
+        if let Some(Effect::Note(note)) = &effect {
+            self.count(note);
+        }
+        effect
+    }
+
+    /// Goes about everything that needs nothing from outside.
+    pub(crate) fn run(&mut self) {
+        loop {
+            if let Some((origin, work)) = self.work.pop_front() {
+                self.execute(origin, work);
+            } else if let Some((origin, answer)) = self.desk.answers.pop_front() {
+                self.on_answer(origin, answer);
+            } else if let Some((op, changes)) = self.desk.published.pop_front() {
+                self.publish(op, changes);
+            } else if !self.desk.grown.is_empty() {
+                let grown = core::mem::take(&mut self.desk.grown);
+                self.polls.on_grown(grown);
+            } else if !self.run_polls() {
+                break;
+            }
+        }
+    }
+
+    fn run_polls(&mut self) -> bool {
+        let Self {
+            polls,
+            desk,
+            data: hosts,
+            counters,
+            ..
+        } = self;
+        polls.run(&mut Surroundings {
+            desk,
+            hosts,
+            counters,
+        })
+    }
+
+    /// Makes prepares of what is queued, begins checkpoints, and says what has changed.
+    fn settle(&mut self) {
+        let unwritten: u64 = self.data.values().map(|host| host.state.unwritten()).sum();
+        let mut stored = Vec::new();
+        let mut serving_changed = false;
+        for host in self.data.values_mut() {
+            if unwritten <= UNWRITTEN_MAX || host.state.unwritten() == 0 {
+                host.fill(&mut self.desk);
+            }
+            host.begin_checkpoint(&mut self.desk);
+            stored.extend(host.poll_results.drain(..));
+            serving_changed |= core::mem::take(&mut host.status_changed);
+        }
+        for (id, index, outcome) in stored {
+            let Self {
+                polls,
+                desk,
+                data: hosts,
+                counters,
+                ..
+            } = self;
+            polls.on_stored(
+                &mut Surroundings {
+                    desk,
+                    hosts,
+                    counters,
+                },
+                id,
+                index,
+                outcome,
+            );
+        }
+        if let Some(host) = &mut self.metadata {
+            host.begin_checkpoint(&mut self.desk);
+            if core::mem::take(&mut host.status_changed) {
+                serving_changed = true;
+                host.inaugurate(&mut self.desk);
+                if let Some(projection) = host.announce(&self.desk) {
+                    self.announce(projection);
+                }
+            }
+        }
+        self.report_signs();
+        if serving_changed {
+            self.reconcile_all();
+        }
+        self.run();
+        self.say_ready();
+        self.say_stopped();
+    }
+
+    fn feed(&mut self, group: ConsensusGroup, input: vsr::Input) {
+        if group == ConsensusGroup::METADATA {
+            if let Some(host) = &mut self.metadata {
+                host.member.handle(&self.desk, input);
+                host.pump(&mut self.desk);
+            }
+        } else if let Some(host) = self.data.get_mut(&group) {
+            host.member.handle(&self.desk, input);
+            host.pump(&mut self.desk);
+        }
+    }
+
+    fn on_written(&mut self, written: Written) {
+        match written {
+            Written::Prepare {
+                group,
+                op,
+                checksum,
+            } => {
+                self.feed(group, vsr::Input::PrepareWritten { op, checksum });
+            }
+            Written::Superblock { group, sequence } => {
+                self.feed(group, vsr::Input::SuperblockWritten { sequence });
+            }
+        }
+    }
+
+    fn on_changed(&mut self, through: crate::IoTicket) {
+        for change in self.desk.changed(through) {
+            if let Some((segment, end)) = change.appended
+                && let Some(host) = self.data.get_mut(&segment.group)
+            {
+                host.state.appended(segment, end);
+            }
+        }
+        for host in self.data.values_mut() {
+            host.on_changed(&mut self.desk, through);
+        }
+    }
+
+    fn on_read(&mut self, ticket: crate::IoTicket, bytes: Option<&Bytes>) {
+        let Self {
+            polls,
+            desk,
+            data: hosts,
+            counters,
+            verifier,
+            ..
+        } = self;
+        if !polls.on_read(
+            &mut Surroundings {
+                desk,
+                hosts,
+                counters,
+            },
+            ticket,
+            bytes,
+        ) {
+            verifier.on_read(hosts, desk, ticket, bytes);
+        }
+    }
+
+    fn on_snapshot_written(&mut self, group: ConsensusGroup, op: Op) {
+        match &mut self.metadata {
+            Some(host) if group == ConsensusGroup::METADATA => {
+                host.on_snapshot_written(&mut self.desk, op);
+            }
+            _ => {
+                if let Some(host) = self.data.get_mut(&group) {
+                    host.on_snapshot_written(&mut self.desk, op);
+                }
+            }
+        }
+    }
+
+    fn on_opened(&mut self, connection: ConnectionId, peer: SocketAddr) {
+        if self.connections.is_full() || self.stopping {
+            let (code, text) = if self.stopping {
+                (
+                    ErrorCode::ServerStopping,
+                    "the node is shutting down".into(),
+                )
+            } else {
+                let limit = self.config.limits.connections;
+                let text = alloc::format!("the shard has {limit} connections, which is the limit");
+                (ErrorCode::TooManyConnections, text)
+            };
+            let failure = Failure::new(code, text);
+            return self.refuse_and_close(connection, &FrameHeader::default(), failure);
+        }
+        self.connections.open(connection, peer);
+        self.counters.connections = self.connections.len() as u64;
+    }
+
+    fn on_closed(&mut self, connection: ConnectionId) {
+        for (slot, request) in self.pending.close_connection(connection) {
+            if let crate::pending::Gather::Poll { shards, .. } = &request.gather {
+                self.hurry(slot, shards);
+            }
+        }
+        if let Some(binding) = self.connections.close(connection) {
+            self.signs.disconnected(binding.session);
+        }
+        self.counters.connections = self.connections.len() as u64;
+    }
+
+    pub(crate) fn bind(&mut self, connection: ConnectionId, binding: Binding) {
+        let session = self.projection.session(binding.client);
+        if session.is_none_or(|session| session.number != binding.session) {
+            // It has ended since it was found; the connection learns so from its next request.
+            return;
+        }
+        if let Some(before) = self.connections.bind(connection, binding) {
+            self.signs.disconnected(before.session);
+        }
+        self.signs.connected(binding.client, binding.session);
+    }
+
+    /// A sign of life of the session that the connection carries.
+    pub(crate) fn see(&mut self, connection: ConnectionId) {
+        let binding = self
+            .connections
+            .find(connection)
+            .and_then(|connection| connection.binding);
+        if let Some(binding) = binding {
+            self.signs.seen(binding.session);
+        }
+    }
+
+    pub(crate) fn peer_of(&self, connection: ConnectionId) -> SocketAddr {
+        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+        self.connections
+            .find(connection)
+            .map_or(unknown, |connection| connection.peer)
+    }
+
+    pub(crate) fn flow(&mut self, flow: Option<Flow>) {
+        match flow {
+            Some(Flow::Pause(connection)) => self.desk.push(Effect::Pause { connection }),
+            Some(Flow::Resume(connection)) => self.desk.push(Effect::Resume { connection }),
+            None => {}
+        }
+    }
+
+    /// Lets something wait for a metadata op.
+    pub(crate) fn park(&mut self, op: Op, parked: Parked) {
+        self.parked_count += 1;
+        let until = self.desk.now.after(self.config.park_timeout);
+        self.parked.insert((op, self.parked_count), (until, parked));
+    }
+
+    /// Goes on with what waited for the metadata that is here now.
+    pub(crate) fn unpark(&mut self) {
+        let applied = self.projection.applied();
+        while let Some(entry) = self.parked.first_entry() {
+            if entry.key().0 > applied {
+                break;
+            }
+            match entry.remove().1 {
+                Parked::Frame {
+                    slot,
+                    connection,
+                    header,
+                    body,
+                } => {
+                    if self.pending.find(slot).is_some()
+                        && let Err(failure) = self.admit(slot, connection, &header, body)
+                    {
+                        self.fail(slot, failure);
+                    }
+                }
+                Parked::Work { origin, work } => self.work.push_back((origin, work)),
+            }
+        }
+    }
+
+    fn expire_parked(&mut self) {
+        let now = self.desk.now.monotonic;
+        let expired: Vec<(Op, u64)> = self
+            .parked
+            .iter()
+            .filter(|(_, (until, _))| *until <= now)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in expired {
+            let Some((_, parked)) = self.parked.remove(&key) else {
+                continue;
+            };
+            let applied = self.projection.applied();
+            let text = alloc::format!(
+                "the node has applied metadata op {applied}, the request needs {}",
+                key.0
+            );
+            let failure = Failure::new(ErrorCode::Retry, text);
+            match parked {
+                Parked::Frame { slot, .. } => self.fail(slot, failure),
+                Parked::Work { origin, work } => {
+                    let answer = Answer::without_group(work.refused(&failure));
+                    self.desk.answer(origin, answer);
+                }
+            }
+        }
+    }
+
+    /// Does work for a group of this shard.
+    fn execute(&mut self, origin: Origin, work: Work) {
+        if work.admitted() > self.projection.applied() {
+            return self.park(work.admitted(), Parked::Work { origin, work });
+        }
+        match work {
+            Work::Login(_) | Work::Attach(_) | Work::Catalog(_) => {
+                self.execute_metadata(origin, work)
+            }
+            Work::Write {
+                group,
+                admitted,
+                requests,
+            } => match self.data.get_mut(&group) {
+                Some(host) => host.write(origin, requests),
+                None => self.refuse_work(
+                    origin,
+                    Work::Write {
+                        group,
+                        admitted,
+                        requests,
+                    },
+                ),
+            },
+            Work::Poll(poll) => self.polls.begin(origin, poll),
+            Work::Offsets {
+                consumer,
+                partitions,
+                ..
+            } => {
+                let consumer = consumer.unwrap_or_default();
+                let told = partitions.iter().map(|(index, address)| {
+                    (*index, self.offsets(address.group, address, &consumer))
+                });
+                let answer = Answer::without_group(Ok(Output::Offsets(told.collect())));
+                self.desk.answer(origin, answer);
+            }
+            Work::Groups => {
+                let metadata = self.metadata.iter().map(|host| host.member.primary());
+                let data = self.data.values().map(|host| host.member.primary());
+                let groups = metadata.chain(data).collect();
+                self.desk
+                    .answer(origin, Answer::without_group(Ok(Output::Groups(groups))));
+            }
+            Work::Counters => {
+                if let Some(host) = &self.metadata {
+                    self.counters.sessions = host.session_count() as u64;
+                }
+                let counters = self.counters.all();
+                self.desk.answer(
+                    origin,
+                    Answer::without_group(Ok(Output::Counters(counters))),
+                );
+            }
+        }
+    }
+
+    fn execute_metadata(&mut self, origin: Origin, work: Work) {
+        let Some(host) = &mut self.metadata else {
+            return self.refuse_work(origin, work);
+        };
+        match work {
+            Work::Login(login) => host.login(&mut self.desk, origin, login),
+            Work::Attach(attach) => host.attach(&mut self.desk, origin, &attach),
+            Work::Catalog(work) => host.request(&mut self.desk, origin, work),
+            other @ (Work::Write { .. }
+            | Work::Poll(_)
+            | Work::Offsets { .. }
+            | Work::Groups
+            | Work::Counters) => self.refuse_work(origin, other),
+        }
+    }
+
+    fn refuse_work(&mut self, origin: Origin, work: Work) {
+        let failure = Failure::new(
+            ErrorCode::Internal,
+            "the shard does not host the consensus group",
+        );
+        let answer = Answer::without_group(work.refused(&failure));
+        self.desk.answer(origin, answer);
+    }
+
+    fn offsets(
+        &self,
+        group: ConsensusGroup,
+        address: &crate::PartitionAddress,
+        consumer: &str,
+    ) -> Result<PartitionOffsets, Failure> {
+        let Some(host) = self.data.get(&group) else {
+            let text = "the shard does not host the consensus group";
+            return Err(Failure::new(ErrorCode::Internal, text));
+        };
+        if !host.member.serves() {
+            return Err(host.member.refusal(host.member.why_not_serving()));
+        }
+        match host
+            .state
+            .position(address.key, address.incarnation, consumer)
+        {
+            Ok(position) => Ok(PartitionOffsets {
+                start: position.start,
+                end: position.end,
+                stored: position.stored,
+            }),
+            Err(absent) => Err(Failure::new(ErrorCode::Retry, alloc::format!("{absent}"))),
+        }
+    }
+
+    fn on_mesh(&mut self, message: MeshMessage) {
+        match message {
+            MeshMessage::Work { origin, work } => self.work.push_back((origin, *work)),
+            MeshMessage::Answer { origin, answer } => {
+                self.desk.answers.push_back((origin, *answer))
+            }
+            MeshMessage::Hurry { origin } => self.polls.hurry(origin),
+            MeshMessage::Projection(projection) => self.on_projection(*projection),
+            MeshMessage::Changes { op, changes } => self.on_changes(op, &changes),
+            MeshMessage::Liveness(signs) => {
+                if let Some(host) = &mut self.metadata {
+                    host.on_signs(&signs, self.desk.now.monotonic);
+                }
+            }
+        }
+    }
+
+    fn on_tick(&mut self) {
+        let now = self.desk.now.monotonic;
+        if let Some(host) = &mut self.metadata {
+            host.member.handle(&self.desk, vsr::Input::Tick);
+            host.pump(&mut self.desk);
+            host.expire(&mut self.desk);
+        }
+        for host in self.data.values_mut() {
+            host.member.handle(&self.desk, vsr::Input::Tick);
+            host.pump(&mut self.desk);
+        }
+        self.polls.on_time(now);
+        if !self.parked.is_empty() {
+            self.expire_parked();
+        }
+        if now >= self.reconcile_due {
+            self.reconcile_due = now.saturating_add(RECONCILE_INTERVAL);
+            self.reconcile_all();
+        }
+    }
+
+    fn report_signs(&mut self) {
+        let Some(signs) = self.signs.report(self.desk.now.monotonic) else {
+            return;
+        };
+        if let Some(host) = &mut self.metadata {
+            host.on_signs(&signs, self.desk.now.monotonic);
+        } else {
+            self.desk.push(Effect::Mesh {
+                to: ShardId(0),
+                message: MeshMessage::Liveness(signs),
+            });
+        }
+    }
+
+    /// Says what the shards that know nothing yet have to know.
+    fn announce(&mut self, projection: Projection) {
+        for shard in 1..self.config.shard_count {
+            let message = MeshMessage::Projection(Box::new(projection.clone()));
+            self.desk.push(Effect::Mesh {
+                to: ShardId(shard),
+                message,
+            });
+        }
+        self.on_projection(projection);
+    }
+
+    fn on_projection(&mut self, projection: Projection) {
+        self.projection = projection;
+        self.projection_known = true;
+        self.reconcile_all();
+        self.unpark();
+    }
+
+    pub(crate) const fn knows_projection(&self) -> bool {
+        self.projection_known
+    }
+
+    fn on_stop(&mut self) {
+        if core::mem::replace(&mut self.stopping, true) {
+            return;
+        }
+        let event = Event::ServerStopping(ServerStopping {
+            time_left_ms: STOP_TIME_LEFT,
+        });
+        let connections: Vec<ConnectionId> = self.connections.ids().collect();
+        for connection in connections {
+            self.send_event(connection, &event);
+        }
+        self.polls.hurry_all();
+        let waiting: Vec<(Slot, Vec<ShardId>)> = self
+            .pending
+            .polls()
+            .map(|(slot, shards)| (slot, shards.to_vec()))
+            .collect();
+        for (slot, shards) in waiting {
+            self.hurry(slot, &shards);
+        }
+    }
+
+    fn say_ready(&mut self) {
+        if self.ready_said || !self.projection_known {
+            return;
+        }
+        let metadata = self
+            .metadata
+            .iter()
+            .all(|host| host.member.is_settled() && host.is_idle());
+        if metadata && self.data.values().all(|host| host.member.is_settled()) {
+            self.ready_said = true;
+            self.desk.push(Effect::Ready);
+        }
+    }
+
+    fn say_stopped(&mut self) {
+        if !self.stopping || self.stopped_said {
+            return;
+        }
+        let hosts = self.metadata.iter().all(|host| host.is_idle())
+            && self.data.values().all(DataHost::is_idle);
+        if hosts && self.pending.is_empty() && self.polls.is_empty() && self.desk.is_idle() {
+            self.stopped_said = true;
+            self.desk.push(Effect::Stopped);
+        }
+    }
+
+    fn count(&mut self, note: &Note) {
+        match note {
+            Note::Checkpoint { .. } => self.counters.checkpoints += 1,
+            Note::Damaged { .. } => self.counters.partitions_damaged += 1,
+            Note::LoginRefused => self.counters.logins_refused += 1,
+            Note::Replica { .. }
+            | Note::OutOfService { .. }
+            | Note::SessionRegistered { .. }
+            | Note::SessionEnded { .. } => {}
+        }
+    }
+
+    /// The metadata state machine, where this shard hosts it: for checks between replicas.
+    #[must_use]
+    pub fn catalog(&self) -> Option<&Catalog> {
+        self.metadata.as_ref().map(|host| &host.catalog)
+    }
+
+    /// The state machine of a data group of this shard: for checks between replicas.
+    #[must_use]
+    pub fn data_group(&self, group: ConsensusGroup) -> Option<&DataGroup> {
+        self.data.get(&group).map(|host| &host.state)
+    }
+}

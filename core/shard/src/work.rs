@@ -1,0 +1,296 @@
+//! What one shard asks of the shard that hosts a consensus group, and what it is answered.
+
+use alloc::{string::String, vec::Vec};
+use core::net::SocketAddr;
+
+use catalog::CachedReply;
+use partition::{DataRequest, DataResult};
+use wire::{
+    ClientId, ConsensusGroup, Epoch, Failure, GroupPrimary, Incarnation, Offset, Op, PartitionId,
+    PartitionKey, Password, PollResult, PollStrategy, Reply, RequestNumber, SessionNumber,
+    SessionSecret, ShardId, UserId, View,
+};
+
+use crate::Binding;
+
+/// A request that waits for its answer, among those that came in on one shard; never reused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Slot(pub u64);
+
+/// Where a request came in, and so where its answer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin {
+    /// The shard.
+    pub shard: ShardId,
+    /// Its slot there.
+    pub slot: Slot,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The session.
+    pub binding: Binding,
+    /// The request's number in its session; 0 for other than metadata commands.
+    pub request: RequestNumber,
+}
+
+/// Work for the shard that hosts a consensus group.
+#[derive(Debug)]
+pub enum Work {
+    /// Register a session. Shard 0.
+    Login(LoginWork),
+    /// Find a session, for another connection of it. Shard 0.
+    Attach(AttachWork),
+    /// Execute a metadata command, or answer a query from the catalog. Shard 0.
+    Catalog(CatalogWork),
+    /// Replicate requests to one data group.
+    Write {
+        /// The data group.
+        group: ConsensusGroup,
+        /// The metadata op that the names were resolved at.
+        admitted: Op,
+        /// Each with its section of the client's request.
+        requests: Vec<(u16, DataRequest)>,
+    },
+    /// Read messages of partitions whose groups one shard hosts.
+    Poll(PollWork),
+    /// Tell offsets of partitions whose groups one shard hosts.
+    Offsets {
+        /// The metadata op that the names were resolved at.
+        admitted: Op,
+        /// Whose stored offset is asked for.
+        consumer: Option<String>,
+        /// Each with its section of the client's request.
+        partitions: Vec<(u16, PartitionAddress)>,
+    },
+    /// Tell the views of the consensus groups that one shard hosts.
+    Groups,
+    /// Tell the counters of a shard.
+    Counters,
+}
+
+/// A login.
+#[derive(Debug)]
+pub struct LoginWork {
+    /// The client.
+    pub client: ClientId,
+    /// Name of the user.
+    pub name: String,
+    /// The password to check.
+    pub password: Password,
+}
+
+/// A connection that wants to carry a session.
+#[derive(Debug)]
+pub struct AttachWork {
+    /// The client.
+    pub client: ClientId,
+    /// The session's number.
+    pub session: SessionNumber,
+    /// What only the session's client knows.
+    pub secret: SessionSecret,
+}
+
+/// A metadata command, or a query.
+#[derive(Debug)]
+pub struct CatalogWork {
+    /// Who asks.
+    pub caller: Caller,
+    /// The client's address, for `GetMe`.
+    pub peer: SocketAddr,
+    /// What.
+    pub request: wire::Request,
+}
+
+/// Where a partition is, as the metadata says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PartitionAddress {
+    /// The partition.
+    pub key: PartitionKey,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    /// Its data group.
+    pub group: ConsensusGroup,
+}
+
+/// A poll, as far as one shard serves it.
+#[derive(Clone, Debug)]
+pub struct PollWork {
+    /// The metadata op that the names were resolved at.
+    pub admitted: Op,
+    /// Full name of the single consumer.
+    pub consumer: String,
+    /// Messages at the most, over all sections.
+    pub max_messages: u32,
+    /// Bytes at the most, over all sections, but for the first batch.
+    pub max_bytes: u32,
+    /// Bytes to wait for.
+    pub min_bytes: u32,
+    /// When the wait ends: monotonic time.
+    pub deadline: u64,
+    /// Whether the last offset served is stored before the answer.
+    pub commit_on_poll: bool,
+    /// In the order in which they are served.
+    pub sections: Vec<PollSectionWork>,
+}
+
+/// One partition of a poll.
+#[derive(Clone, Copy, Debug)]
+pub struct PollSectionWork {
+    /// The section of the client's request.
+    pub index: u16,
+    /// The partition.
+    pub address: PartitionAddress,
+    /// The epoch under which the caller owns it; 0 for a single consumer.
+    pub epoch: Epoch,
+    /// Where to begin.
+    pub strategy: PollStrategy,
+}
+
+impl PollSectionWork {
+    /// The section's result when it is refused.
+    #[must_use]
+    pub fn refused(&self, failure: Failure) -> PollResult {
+        refused_poll(self.address.key.partition, failure)
+    }
+}
+
+/// The result of a refused section of a poll.
+pub(crate) const fn refused_poll(partition: PartitionId, failure: Failure) -> PollResult {
+    PollResult {
+        partition,
+        status: Err(failure),
+        primary: wire::ReplicaId(0),
+        start: Offset(0),
+        end: Offset(0),
+        stored: None,
+        from: Offset(0),
+        next: Offset(0),
+        batches: Vec::new(),
+    }
+}
+
+/// The answer to a work.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// What came of it.
+    pub outcome: Result<Output, Failure>,
+    /// The op that it rests on: of the metadata group for its commands and queries, else of the data group.
+    pub op: Op,
+    /// Who leads the consensus group asked, and its view.
+    pub primary: GroupPrimary,
+}
+
+/// What a work yields.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// The answer to a query.
+    Reply(Reply),
+    /// The answer to a metadata command, as the client table keeps it.
+    Executed(CachedReply),
+    /// The connection carries this session from now on; the reply if it is a login's.
+    Bound(Binding, Reply),
+    /// One result per request of a write, with its section.
+    Written(Vec<(u16, Result<DataResult, Failure>)>),
+    /// The sections of a poll, and whether they end the wait of the whole poll.
+    Polled {
+        /// Each with its section of the client's request.
+        sections: Vec<(u16, PollResult)>,
+        /// Whether there is enough, or a refusal, in them.
+        satisfied: bool,
+    },
+    /// The offsets of partitions.
+    Offsets(Vec<(u16, Result<PartitionOffsets, Failure>)>),
+    /// The views of the groups of one shard.
+    Groups(Vec<GroupPrimary>),
+    /// The counters of one shard.
+    Counters(Vec<(&'static str, u64)>),
+}
+
+/// The offsets of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartitionOffsets {
+    /// Of the oldest message.
+    pub start: Offset,
+    /// Behind the newest message.
+    pub end: Offset,
+    /// The last message processed by the consumer asked for.
+    pub stored: Option<Offset>,
+}
+
+impl Answer {
+    /// An answer that rests on no op of a group.
+    #[must_use]
+    pub const fn without_group(outcome: Result<Output, Failure>) -> Self {
+        let primary = GroupPrimary {
+            group: ConsensusGroup::METADATA,
+            view: View(0),
+            primary: wire::ReplicaId(0),
+        };
+        Self {
+            outcome,
+            op: Op(0),
+            primary,
+        }
+    }
+}
+
+impl Work {
+    /// What is answered when the work is not done: where the request has sections, each is refused.
+    ///
+    /// # Errors
+    /// The failure, where there are no sections.
+    pub fn refused(self, failure: &Failure) -> Result<Output, Failure> {
+        match self {
+            Self::Write { requests, .. } => {
+                let sections = requests.into_iter();
+                Ok(Output::Written(
+                    sections
+                        .map(|(index, _)| (index, Err(failure.clone())))
+                        .collect(),
+                ))
+            }
+            Self::Offsets { partitions, .. } => {
+                let sections = partitions.into_iter();
+                Ok(Output::Offsets(
+                    sections
+                        .map(|(index, _)| (index, Err(failure.clone())))
+                        .collect(),
+                ))
+            }
+            Self::Poll(poll) => {
+                let sections = poll.sections.iter();
+                let sections =
+                    sections.map(|section| (section.index, section.refused(failure.clone())));
+                Ok(Output::Polled {
+                    sections: sections.collect(),
+                    satisfied: true,
+                })
+            }
+            Self::Login(_) | Self::Attach(_) | Self::Catalog(_) | Self::Groups | Self::Counters => {
+                Err(failure.clone())
+            }
+        }
+    }
+
+    /// The metadata op that must be applied before the work can be done.
+    #[must_use]
+    pub const fn admitted(&self) -> Op {
+        match self {
+            Self::Write { admitted, .. } | Self::Offsets { admitted, .. } => *admitted,
+            Self::Poll(poll) => poll.admitted,
+            Self::Login(_) | Self::Attach(_) | Self::Catalog(_) | Self::Groups | Self::Counters => {
+                Op(0)
+            }
+        }
+    }
+}
+
+impl Caller {
+    /// The user.
+    #[must_use]
+    pub const fn user(&self) -> UserId {
+        self.binding.user
+    }
+}
