@@ -17,8 +17,7 @@ pub struct Outcome {
     pub result: Result<Reply, Failure>,
     /// What it changed, in order.
     pub changes: Vec<Change>,
-    /// Clients that have no session after it, for the client table to forget: those whose sessions it
-    /// ended, and the client of a refused `Register`.
+    /// Clients whose session it ended and who have none after it: the client table forgets them.
     pub ended: Vec<ClientId>,
 }
 
@@ -61,7 +60,7 @@ pub(crate) struct Step {
     pub(crate) op: Op,
     pub(crate) timestamp: Timestamp,
     pub(crate) changes: Vec<Change>,
-    /// Clients that lost a session, or have got none.
+    /// Clients that lost a session.
     pub(crate) ended: Vec<ClientId>,
 }
 
@@ -87,8 +86,7 @@ impl Step {
 }
 
 impl Catalog {
-    /// Executes a committed op. A refused one changes nothing but [`Catalog::applied`], except that a
-    /// refused `Register` has ended the client's older session.
+    /// Executes a committed op. A refused one changes nothing but [`Catalog::applied`].
     ///
     /// `timestamp` is the prepare's: the only clock there is (V16).
     ///

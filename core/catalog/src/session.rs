@@ -63,14 +63,10 @@ impl Catalog {
         session: Session,
         verified: Op,
     ) -> Result<Reply, Failure> {
-        // The client table has replaced the client's older session whatever comes of this one, and has
-        // to forget this one if it is refused.
-        match self.sessions.remove(&session.client) {
-            Some(older) => step.session_ended(&older, EvictionReason::Replaced),
-            None => step.ended.push(session.client),
-        }
         self.admit_session(&session, verified)?;
-        self.sessions.insert(session.client, session);
+        if let Some(older) = self.sessions.insert(session.client, session) {
+            step.session_ended(&older, EvictionReason::Replaced);
+        }
         step.changes.push(Change::SessionRegistered {
             client: session.client,
             session: session.number,
@@ -84,8 +80,10 @@ impl Catalog {
         if user.password_op != verified {
             return Err(failure::password_replaced(&user.name));
         }
-        let sessions = self.sessions.len() as u64 + 1;
-        self.limits.admit(Limit::Sessions, sessions)?;
+        if !self.sessions.contains_key(&session.client) {
+            let sessions = self.sessions.len() as u64 + 1;
+            self.limits.admit(Limit::Sessions, sessions)?;
+        }
         Ok(())
     }
 

@@ -128,7 +128,7 @@ operations! {
         verified: Op,
     }
 
-    /// Registers a session of `client`; the one that it has ends, whatever comes of this one.
+    /// Registers a session of `client`; the one that it has ends, unless this one is refused.
     200 Register {
         /// The client.
         client: ClientId,

@@ -78,7 +78,7 @@ impl Run {
         let outcome = self.apply(&operation);
         let failure = outcome.result.expect_err("the operation is refused");
         assert_eq!(failure.code, code, "{operation:?}: {failure}");
-        assert_eq!(outcome.changes, []);
+        assert_eq!((outcome.changes, outcome.ended), Default::default());
         before.applied = self.catalog.applied();
         assert_eq!(self.catalog, before);
         failure.text

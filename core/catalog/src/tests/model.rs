@@ -354,15 +354,14 @@ impl Model {
         user: UserId,
         verified: u64,
     ) -> Result<(), ErrorCode> {
-        self.sessions.retain(|(c, _, _)| *c != client);
         if self.active(user)?.password_op != verified {
             return Err(ErrorCode::InvalidCredentials);
         }
-        within(
-            self.sessions.len() + 1,
-            self.limits.sessions,
-            ErrorCode::TooManySessions,
-        )?;
+        if self.sessions.iter().all(|(c, _, _)| *c != client) {
+            let sessions = self.sessions.len() + 1;
+            within(sessions, self.limits.sessions, ErrorCode::TooManySessions)?;
+        }
+        self.sessions.retain(|(c, _, _)| *c != client);
         self.sessions.push((client, op, user.0));
         self.sessions.sort_unstable();
         Ok(())
