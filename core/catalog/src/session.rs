@@ -55,7 +55,9 @@ impl Catalog {
     }
 
     /// Answers `Done`: the number of the session is the op, and the rest of what its client is told only
-    /// the shell knows. `verified` is the op of the password that the shell has checked: a login that was on its way while
+    /// the shell knows.
+    ///
+    /// `verified` is the op of the password that the shell has checked: a login that was on its way while
     /// the password changed must not outlive the sessions that the change ended.
     pub(crate) fn register(
         &mut self,
