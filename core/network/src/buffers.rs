@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 
 /// The smallest class; sizes are rounded up to a power of two or its half above.
 const CLASS_MIN: usize = 4 * 1024;
@@ -88,18 +88,6 @@ impl BufferPool {
             self.kept.set(0);
         }
     }
-
-    /// Copies `parts` into one piece.
-    pub(crate) fn join(&self, parts: &[Bytes]) -> Bytes {
-        let size = parts.iter().map(Bytes::len).sum();
-        let mut buffer = self.take(size);
-        for part in parts {
-            buffer.extend_from_slice(part);
-        }
-        let joined = buffer.split().freeze();
-        self.give(size, buffer);
-        joined
-    }
 }
 
 /// Rounds up to 2^n or 3·2^(n-1): no buffer is more than half as large again as asked for.
@@ -171,16 +159,5 @@ mod tests {
         assert_eq!(pool.kept.get(), 2 * CLASS_MIN, "used since the last trim");
         pool.trim();
         assert_eq!(pool.kept.get(), 0);
-    }
-
-    #[test]
-    fn join_keeps_the_order() {
-        let pool = BufferPool::new(1 << 20);
-        let parts = [
-            Bytes::from_static(b"ab"),
-            Bytes::new(),
-            Bytes::from_static(b"c"),
-        ];
-        assert_eq!(pool.join(&parts), "abc");
     }
 }

@@ -49,6 +49,12 @@ impl Listener {
     }
 }
 
+impl From<Listener> for std::net::TcpListener {
+    fn from(listener: Listener) -> Self {
+        listener.socket
+    }
+}
+
 /// Listens on `address`, sharing the port with the other shards of this process.
 ///
 /// # Errors

@@ -14,6 +14,7 @@
 //! ends by itself or by the socket's shutdown, and only then does its task.
 
 mod events;
+mod output;
 mod reader;
 mod signal;
 mod slots;
@@ -35,7 +36,7 @@ use socket2::SockRef;
 use wire::{FRAME_HEADER_SIZE, FRAME_SIZE_MAX};
 
 pub use self::events::{CloseReason, ConnectionId, Event, SendOutcome, Statistics};
-use self::{signal::Signal, slots::Slots};
+use self::{output::Output, signal::Signal, slots::Slots};
 use crate::{Listener, Notify, buffers::BufferPool};
 
 /// How much a connection may hold and how long it may take.
@@ -133,8 +134,8 @@ struct Connection {
     written_at: Cell<u64>,
     /// The sweep since which the queue is above its soft limit.
     slow_since: Cell<Option<u64>>,
-    queue: RefCell<VecDeque<Bytes>>,
-    /// Bytes in `queue` and in the write in flight.
+    output: RefCell<Output>,
+    /// Bytes in `output` and in the write in flight.
     queued: Cell<usize>,
     /// Rung when reading may go on.
     readable: Signal,
@@ -221,7 +222,7 @@ impl Connections {
             self.0.abort(&found, CloseReason::Slow { queued });
             return SendOutcome::Gone;
         }
-        found.push(parts, size, self.0.sweeps.get());
+        self.0.queue(&found, parts, size);
         self.0.statistics.borrow_mut().frames_sent += 1;
         if queued > self.0.limits.queue_soft_max {
             SendOutcome::Slow { queued }
@@ -354,7 +355,7 @@ impl Shared {
             read_at: Cell::new(self.sweeps.get()),
             written_at: Cell::new(self.sweeps.get()),
             slow_since: Cell::new(None),
-            queue: RefCell::default(),
+            output: RefCell::default(),
             queued: Cell::new(0),
             readable: Signal::default(),
             writable: Signal::default(),
@@ -405,6 +406,19 @@ impl Shared {
         true
     }
 
+    fn queue(&self, connection: &Connection, parts: Vec<Bytes>, size: usize) {
+        let before = connection.queued.get();
+        if before == 0 {
+            connection.written_at.set(self.sweeps.get());
+            connection.writable.ring();
+        }
+        connection.queued.set(before + size);
+        let mut output = connection.output.borrow_mut();
+        for part in parts {
+            output.push(part, &self.pool);
+        }
+    }
+
     /// Whether the next read must wait.
     fn holds_back(&self, connection: &Connection) -> bool {
         connection.phase.get() == Phase::Open
@@ -416,20 +430,9 @@ impl Shared {
 }
 
 impl Connection {
-    fn push(&self, parts: Vec<Bytes>, size: usize, sweep: u64) {
-        if self.queued.get() == 0 {
-            self.written_at.set(sweep);
-        }
-        self.queued.set(self.queued.get() + size);
-        let parts = parts.into_iter().filter(|part| !part.is_empty());
-        self.queue.borrow_mut().extend(parts);
-        self.writable.ring();
-    }
-
     fn forget_queue(&self) {
-        let mut queue = self.queue.borrow_mut();
-        let size: usize = queue.drain(..).map(|part| part.len()).sum();
-        self.queued.set(self.queued.get() - size);
+        let forgotten = self.output.borrow_mut().clear();
+        self.queued.set(self.queued.get() - forgotten);
     }
 
     fn wake(&self) {

@@ -16,11 +16,12 @@ use crate::{
     decoder::{BadFrame, take_frames, unfinished},
 };
 
-/// What a connection that says nothing holds.
-const IDLE_BUFFER: usize = 8 * 1024;
+/// What a connection that says little reads into. Memory that was never touched costs nothing, and the
+/// front is used again and again while frames are small: a silent connection holds one page or two of this.
+const IDLE_BUFFER: usize = 32 * 1024;
 
 /// A smaller rest of an idle buffer is not read into.
-const IDLE_ROOM_MIN: usize = 2 * 1024;
+const IDLE_ROOM_MIN: usize = 8 * 1024;
 
 /// What is read at once while more is waiting than an idle buffer takes.
 const BUSY_BUFFER: usize = 256 * 1024;
@@ -172,6 +173,16 @@ enum Kind {
     Own { size: usize },
 }
 
+impl Kind {
+    const fn size(self) -> usize {
+        match self {
+            Self::Idle => IDLE_BUFFER,
+            Self::Busy => BUSY_BUFFER,
+            Self::Own { size } => size,
+        }
+    }
+}
+
 impl Input {
     fn new() -> Self {
         Self {
@@ -196,11 +207,14 @@ impl Input {
 
     /// Sees to it that the buffer has room; says up to where the next read may fill it.
     fn prepare(&mut self, pool: &BufferPool) -> usize {
+        if self.buffer.is_empty() {
+            // From the front again if the frames in it are done with.
+            let _ = self.buffer.try_reclaim(self.kind.size());
+        }
         let missing = self.needed - self.buffer.len();
         let room = self.buffer.capacity() - self.buffer.len();
-        let unfinished = !self.buffer.is_empty();
-        if self.needed > OWN_BUFFER_MIN || (unfinished && !self.filled && self.needed > IDLE_BUFFER)
-        {
+        let stalled = !self.buffer.is_empty() && !self.filled;
+        if self.needed > OWN_BUFFER_MIN || (stalled && self.needed > IDLE_BUFFER) {
             let size = self.needed;
             if self.kind != (Kind::Own { size }) {
                 self.move_to(pool, Kind::Own { size });
@@ -219,7 +233,6 @@ impl Input {
 
     fn move_to(&mut self, pool: &BufferPool, kind: Kind) {
         if kind == Kind::Idle && self.kind == Kind::Idle {
-            // Its own buffer again if the frames in it are done with, else a new one.
             self.buffer.reserve(IDLE_BUFFER - self.buffer.len());
             return;
         }
@@ -231,19 +244,16 @@ impl Input {
         buffer.extend_from_slice(&self.buffer);
         std::mem::swap(&mut self.buffer, &mut buffer);
         let left = std::mem::replace(&mut self.kind, kind);
-        match left {
-            Kind::Idle => {}
-            Kind::Busy => pool.give(BUSY_BUFFER, buffer),
-            Kind::Own { size } => pool.give(size, buffer),
+        if left != Kind::Idle {
+            pool.give(left.size(), buffer);
         }
     }
 
     fn release(&mut self, pool: &BufferPool) {
         let buffer = std::mem::take(&mut self.buffer);
-        match std::mem::replace(&mut self.kind, Kind::Idle) {
-            Kind::Idle => {}
-            Kind::Busy => pool.give(BUSY_BUFFER, buffer),
-            Kind::Own { size } => pool.give(size, buffer),
+        let kind = std::mem::replace(&mut self.kind, Kind::Idle);
+        if kind != Kind::Idle {
+            pool.give(kind.size(), buffer);
         }
     }
 }

@@ -236,9 +236,9 @@ fn pipelined_frames_of_all_sizes_come_back_in_order() {
         let mut writer = client.try_clone().unwrap();
         let sender = thread::spawn(move || {
             let mut bytes = Vec::new();
-            for number in 0..400_u64 {
-                let size = sizes[number as usize % sizes.len()];
-                bytes.extend(request(number, &vec![number as u8; size]));
+            for number in 0..400_usize {
+                let size = sizes[number % sizes.len()];
+                bytes.extend(request(number as u64, &vec![number.to_le_bytes()[0]; size]));
                 if bytes.len() > 500_000 || number % 7 == 0 {
                     writer.write_all(&bytes).unwrap();
                     bytes.clear();
@@ -246,11 +246,11 @@ fn pipelined_frames_of_all_sizes_come_back_in_order() {
             }
             writer.write_all(&bytes).unwrap();
         });
-        for number in 0..400_u64 {
+        for number in 0..400_usize {
             let (header, body) = receive(&mut client);
-            assert_eq!(header.correlation, number);
-            assert_eq!(body.len(), sizes[number as usize % sizes.len()]);
-            assert!(body.iter().all(|&byte| byte == number as u8));
+            assert_eq!(header.correlation, number as u64);
+            assert_eq!(body.len(), sizes[number % sizes.len()]);
+            assert!(body.iter().all(|&byte| byte == number.to_le_bytes()[0]));
         }
         sender.join().unwrap();
         let statistics = server.ask(Connections::statistics);

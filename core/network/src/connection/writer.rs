@@ -8,25 +8,16 @@ use socket2::SockRef;
 
 use super::{CloseReason, Connection, Phase, Shared};
 
-/// Parts below this are copied together, larger ones are written from where they are.
-const COPY_MAX: usize = 16 * 1024;
-
-/// Bytes of one write.
-const WRITE_MAX: usize = 1024 * 1024;
-
-/// Pieces of one write; the kernel takes 1,024.
-const PIECES_MAX: usize = 256;
-
 /// Writes what is queued, as much as possible at once, until the connection is aborted, or closed and
 /// everything is written.
 pub(super) async fn write(shared: Rc<Shared>, connection: Rc<Connection>) {
     loop {
-        let pieces = connection.next_pieces(&shared);
+        let pieces = connection.output.borrow_mut().take(&shared.pool);
         if pieces.is_empty() {
             match connection.phase.get() {
                 Phase::Open => {
                     let ready = || {
-                        !connection.queue.borrow().is_empty()
+                        !connection.output.borrow().is_empty()
                             || connection.phase.get() != Phase::Open
                     };
                     connection.writable.wait_until(ready).await;
@@ -107,43 +98,5 @@ impl Shared {
         if before > soft_max && after <= soft_max {
             connection.readable.ring();
         }
-    }
-}
-
-impl Connection {
-    /// Takes what the next write carries off the queue.
-    fn next_pieces(&self, shared: &Shared) -> Vec<Bytes> {
-        let mut queue = self.queue.borrow_mut();
-        let mut pieces = Vec::new();
-        let mut size = 0;
-        // Where the run of small parts at the end of `pieces` begins; it becomes one piece.
-        let mut run = 0;
-        while let Some(part) = queue.front() {
-            if !pieces.is_empty() && (size + part.len() > WRITE_MAX || run >= PIECES_MAX) {
-                break;
-            }
-            size += part.len();
-            let large = part.len() >= COPY_MAX;
-            if large {
-                join_run(shared, &mut pieces, run);
-            }
-            pieces.extend(queue.pop_front());
-            if large {
-                run = pieces.len();
-            }
-        }
-        join_run(shared, &mut pieces, run);
-        if queue.is_empty() && queue.capacity() > PIECES_MAX {
-            *queue = std::collections::VecDeque::new();
-        }
-        pieces
-    }
-}
-
-fn join_run(shared: &Shared, pieces: &mut Vec<Bytes>, run: usize) {
-    if pieces.len() - run > 1 {
-        let joined = shared.pool.join(&pieces[run..]);
-        pieces.truncate(run);
-        pieces.push(joined);
     }
 }
