@@ -16,16 +16,33 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod apply;
+mod changes;
 mod config;
+mod group;
+mod index;
+mod offsets;
+mod producers;
+mod read;
 mod request;
 mod result;
+mod retention;
 mod segment;
+mod segments;
 mod snapshot;
+mod tail;
+#[cfg(test)]
+mod tests;
+mod verify;
 
 pub use config::DataConfig;
+pub use group::{DataGroup, Position};
+pub use index::Index;
+pub use read::{Batches, FileKind, FileRead, PollError, Read, ReadQuery};
 pub use request::{DataRequest, REQUESTS_VERSION, decode_requests, encode_requests};
-pub use result::{Absent, DataResult, Refusal};
+pub use result::{Absent, Applied, DataResult, Refusal};
 pub use segment::{Segment, SegmentChange, SegmentFile, SegmentId};
 pub use snapshot::{
     DataSnapshot, PartitionSnapshot, ProducerSnapshot, SNAPSHOT_VERSION, SnapshotError, files_at,
 };
+pub use verify::{Damage, Range, Scan, SegmentProblem, Verdict, verify};

@@ -103,7 +103,10 @@ mod kind {
 /// When there are more than `u32::MAX` requests, or a consumer's name exceeds 255 bytes.
 #[must_use]
 pub fn encode_requests(requests: &[DataRequest]) -> Bytes {
-    let size = requests.iter().map(DataRequest::encoded_size).sum::<usize>();
+    let size = requests
+        .iter()
+        .map(DataRequest::encoded_size)
+        .sum::<usize>();
     let mut writer = Writer::with_capacity(4 + size);
     writer.count(requests.len());
     for request in requests {
@@ -160,7 +163,9 @@ impl DataRequest {
     #[must_use]
     pub const fn encoded_size(&self) -> usize {
         let fields = match self {
-            Self::CreatePartition { .. } | Self::DropPartition { .. } | Self::TruncateHead { .. } => 8,
+            Self::CreatePartition { .. }
+            | Self::DropPartition { .. }
+            | Self::TruncateHead { .. } => 8,
             Self::Append { batch, .. } => 8 + BATCH_HEADER_SIZE + batch.body.len(),
             Self::StoreOffset { consumer, .. } => 8 + 1 + consumer.len() + 8,
             Self::DeleteOffset { consumer, .. } => 8 + 1 + consumer.len(),
@@ -190,7 +195,9 @@ impl DataRequest {
         match self {
             Self::CreatePartition { admitted, .. } => writer.u64(admitted.0),
             Self::DropPartition { dropped, .. } => writer.u64(dropped.0),
-            Self::Append { admitted, batch, .. } => {
+            Self::Append {
+                admitted, batch, ..
+            } => {
                 assert!(batch.header.size as usize == BATCH_HEADER_SIZE + batch.body.len());
                 writer
                     .u64(admitted.0)

@@ -2,7 +2,7 @@
 
 use alloc::string::ToString;
 
-use wire::{ErrorCode, Failure, Incarnation, Offset};
+use wire::{ErrorCode, Failure, Incarnation, Offset, PartitionKey};
 
 /// The result of one committed request; equal on all replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,17 @@ pub enum DataResult {
     Failed(Refusal),
 }
 
+/// What came of one request of a data prepare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The partition.
+    pub key: PartitionKey,
+    /// The incarnation named.
+    pub incarnation: Incarnation,
+    /// The result.
+    pub result: DataResult,
+}
+
 /// Why a partition is not looked at: what is asked for was resolved from metadata that this data group
 /// is behind, or that is old. Resolving it again and asking again helps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,7 +72,9 @@ pub enum Refusal {
     #[error(transparent)]
     Absent(#[from] Absent),
     /// The offset is not that of a message, or not a start that the partition can have.
-    #[error("offset {offset} is out of range: the partition starts at {start} and ends before {end}")]
+    #[error(
+        "offset {offset} is out of range: the partition starts at {start} and ends before {end}"
+    )]
     OffsetOutOfRange {
         /// The offset asked for.
         offset: Offset,
@@ -79,7 +92,9 @@ pub enum Refusal {
         expected: u64,
     },
     /// The sequence was appended before, and is not among those whose offsets are kept.
-    #[error("sequence {sequence} of the producer was appended before, {last} is the last; its offset is no longer kept")]
+    #[error(
+        "sequence {sequence} of the producer was appended before, {last} is the last; its offset is no longer kept"
+    )]
     SequenceTooOld {
         /// The batch's sequence.
         sequence: u64,
@@ -88,7 +103,9 @@ pub enum Refusal {
     },
     /// Another batch was appended under the sequence: two producers use one id, or one began anew with
     /// its old id.
-    #[error("sequence {sequence} of the producer names another batch, at offset {offset}; a producer that begins anew takes a new id")]
+    #[error(
+        "sequence {sequence} of the producer names another batch, at offset {offset}; a producer that begins anew takes a new id"
+    )]
     SequenceReused {
         /// The batch's sequence.
         sequence: u64,
@@ -97,7 +114,9 @@ pub enum Refusal {
     },
     /// The partition knows nothing of the producer, which has sent batches before: it was silent for so
     /// long that it was forgotten, or the partition was purged.
-    #[error("the producer is not known here, so sequence {sequence} cannot be checked; only 1 begins a producer")]
+    #[error(
+        "the producer is not known here, so sequence {sequence} cannot be checked; only 1 begins a producer"
+    )]
     ProducerUnknown {
         /// The batch's sequence.
         sequence: u64,

@@ -1,8 +1,10 @@
 //! The replicated state as it is written to a snapshot.
 
-use alloc::{string::String, vec::Vec};
+use alloc::{collections::BTreeSet, string::String, vec::Vec};
 
-use wire::{ConsensusGroup, Incarnation, Offset, Op, PartitionKey, ProducerId, Writer, checksum128};
+use wire::{
+    ConsensusGroup, Incarnation, Offset, Op, PartitionKey, ProducerId, Writer, checksum128,
+};
 
 use crate::{Segment, SegmentFile, SegmentId};
 
@@ -192,7 +194,11 @@ impl PartitionSnapshot {
         if !self.consumers.is_sorted_by(|(a, _), (b, _)| a < b) {
             return Err("consumers are not in the order of names");
         }
-        if self.consumers.iter().any(|(_, offset)| *offset >= self.next) {
+        if self
+            .consumers
+            .iter()
+            .any(|(_, offset)| *offset >= self.next)
+        {
             return Err("a stored offset is beyond the end");
         }
         Ok(())
@@ -236,6 +242,7 @@ impl PartitionSnapshot {
         if !self.producers.is_sorted_by(|a, b| a.id < b.id) {
             return Err("producers are not in the order of ids");
         }
+        let mut lasts = BTreeSet::new();
         for producer in &self.producers {
             let batches = &producer.batches;
             if batches.is_empty() || batches.len() as u64 > producer.sequence {
@@ -245,6 +252,9 @@ impl PartitionSnapshot {
                 || batches.iter().any(|(offset, _)| *offset >= self.next)
             {
                 return Err("a producer's batches are out of order");
+            }
+            if batches.last().is_some_and(|(last, _)| !lasts.insert(*last)) {
+                return Err("two producers have sent one batch");
             }
         }
         Ok(())

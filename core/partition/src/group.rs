@@ -1,0 +1,467 @@
+//! The state of one data group.
+
+use alloc::{collections::BTreeMap, vec::Vec};
+
+use wire::{Incarnation, Offset, Op, PartitionKey};
+
+use crate::{
+    Absent, Damage, DataConfig, DataSnapshot, PartitionSnapshot, SNAPSHOT_VERSION, Scan, Segment,
+    SegmentChange, SegmentId, SnapshotError, Verdict,
+    changes::Changes,
+    index::{Index, IndexCache},
+    offsets::Offsets,
+    producers::Producers,
+    segments::{Segments, chain},
+    tail::Tail,
+};
+
+/// One data group: its replicated state, and what this node keeps about its files.
+#[derive(Debug)]
+pub struct DataGroup {
+    pub(crate) config: DataConfig,
+    /// The last op applied.
+    pub(crate) op: Op,
+    /// The op of the snapshot that this began with: a replay starts behind it.
+    pub(crate) restored: Op,
+    /// The highest metadata op that dropped a partition.
+    pub(crate) dropped: Op,
+    pub(crate) partitions: BTreeMap<PartitionKey, Partition>,
+
+    // This node's own; in no snapshot and no digest.
+    pub(crate) tail: Tail,
+    pub(crate) indexes: IndexCache,
+    pub(crate) changes: Changes,
+    /// Bytes of all segments that are not known to be in their files.
+    pub(crate) unwritten: u64,
+}
+
+/// One partition.
+///
+/// Invariant: the segments hold exactly the messages up to `next`, and `start` is in the first of them,
+/// or equal to `next` when there is none.
+#[derive(Debug)]
+pub(crate) struct Partition {
+    pub(crate) incarnation: Incarnation,
+    /// The first offset that is served.
+    pub(crate) start: Offset,
+    /// The offset of the next message. Comes from snapshot and journal, never from a file's length.
+    pub(crate) next: Offset,
+    pub(crate) segments: Segments,
+    pub(crate) producers: Producers,
+    pub(crate) consumers: Offsets,
+
+    // This node's own.
+    /// Index of the open segment, or of its beginning; `None` until it is verified after a start.
+    pub(crate) index: Option<Index>,
+    /// Damaged segments by base. Appends go on, for the sake of equal state; nothing is served.
+    pub(crate) damage: BTreeMap<Offset, Damage>,
+}
+
+/// Where a partition stands, and what a consumer has stored in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The first offset that is served.
+    pub start: Offset,
+    /// The offset of the next message.
+    pub end: Offset,
+    /// The last message that the consumer has processed, if it has stored one.
+    pub stored: Option<Offset>,
+}
+
+impl DataGroup {
+    /// A group without partitions.
+    #[must_use]
+    pub const fn new(config: DataConfig) -> Self {
+        Self {
+            config,
+            op: Op(0),
+            restored: Op(0),
+            dropped: Op(0),
+            partitions: BTreeMap::new(),
+            tail: Tail::new(config.tail_budget),
+            indexes: IndexCache::new(config.index_budget),
+            changes: Changes::new(),
+            unwritten: 0,
+        }
+    }
+
+    /// The group as a snapshot tells. Its files are in order when they are those of
+    /// [`crate::files_at`]; the open ones are to be verified (see [`DataGroup::verified`]), then the ops
+    /// after the snapshot applied.
+    ///
+    /// # Errors
+    /// When the snapshot is not one of this group that could have been taken.
+    pub fn restore(config: DataConfig, snapshot: DataSnapshot) -> Result<Self, SnapshotError> {
+        snapshot.check(config.group)?;
+        let mut group = Self::new(config);
+        group.op = snapshot.op;
+        group.restored = snapshot.op;
+        group.dropped = snapshot.dropped;
+        for partition in snapshot.partitions {
+            group
+                .partitions
+                .insert(partition.key, Partition::restore(partition));
+        }
+        Ok(group)
+    }
+
+    /// The replicated state, to be written once every change asked for so far is carried out and
+    /// flushed; see [`DataGroup::checkpointed`].
+    #[must_use]
+    pub fn snapshot(&self) -> DataSnapshot {
+        let partitions = self.partitions.iter();
+        DataSnapshot {
+            version: SNAPSHOT_VERSION,
+            group: self.config.group,
+            op: self.op,
+            dropped: self.dropped,
+            partitions: partitions
+                .map(|(key, partition)| partition.snapshot(*key))
+                .collect(),
+        }
+    }
+
+    /// XXH3-128 of the replicated state; equal on replicas that have applied the same ops.
+    #[must_use]
+    pub fn digest(&self) -> u128 {
+        self.snapshot().digest()
+    }
+
+    /// The last op applied.
+    #[must_use]
+    pub const fn op(&self) -> Op {
+        self.op
+    }
+
+    /// What applied ops ask of the files, in any order. Files that ops have made superfluous are deleted
+    /// only after a checkpoint: until then the snapshot of an earlier one may name them.
+    pub fn next_change(&mut self) -> Option<SegmentChange> {
+        self.changes.next()
+    }
+
+    /// A snapshot of the state after `op` is durable: what is in no segment then may be deleted.
+    pub fn checkpointed(&mut self, op: Op) {
+        self.changes.release(op);
+    }
+
+    /// All bytes of `segment` before `through` are in its file, if not yet on the disk: a read of the
+    /// file returns them. What is not told so is served from memory, and kept there.
+    pub fn appended(&mut self, segment: SegmentId, through: u64) {
+        let key = segment.partition;
+        let Some(partition) = self.named_mut(segment) else {
+            return;
+        };
+        let Some(tracked) = partition.segments.find(segment.base) else {
+            return;
+        };
+        let from = tracked.written_next;
+        let reached = self.tail.mark_written(key, segment.base, from, through);
+        if let Some((next, end)) = reached
+            && let Some(partition) = self.partitions.get_mut(&key)
+            && let Some(tracked) = partition.segments.find_mut(segment.base)
+        {
+            assert!(tracked.written < end && end <= tracked.segment.length);
+            self.unwritten -= end - tracked.written;
+            tracked.written = end;
+            tracked.written_next = next;
+        }
+        self.tail.evict();
+    }
+
+    /// Bytes of segments that are asked to be written and not told to be: they are held in memory, so a
+    /// producer that outruns the disk must be slowed down by this.
+    #[must_use]
+    pub const fn unwritten(&self) -> u64 {
+        self.unwritten
+    }
+
+    /// Bytes that recent batches take in memory, the whole bodies of their prepares included.
+    #[must_use]
+    pub const fn memory(&self) -> u64 {
+        self.tail.charged()
+    }
+
+    /// The partitions, with their incarnations, in the order of their keys.
+    pub fn partitions(&self) -> impl Iterator<Item = (PartitionKey, Incarnation)> {
+        let partitions = self.partitions.iter();
+        partitions.map(|(key, partition)| (*key, partition.incarnation))
+    }
+
+    /// The highest metadata op that dropped a partition.
+    #[must_use]
+    pub const fn dropped(&self) -> Op {
+        self.dropped
+    }
+
+    /// The incarnation that the partition has here.
+    #[must_use]
+    pub fn incarnation(&self, key: PartitionKey) -> Option<Incarnation> {
+        self.partitions
+            .get(&key)
+            .map(|partition| partition.incarnation)
+    }
+
+    /// The first offset that the partition serves.
+    #[must_use]
+    pub fn start(&self, key: PartitionKey) -> Option<Offset> {
+        self.partitions.get(&key).map(|partition| partition.start)
+    }
+
+    /// The offset of the partition's next message.
+    #[must_use]
+    pub fn end(&self, key: PartitionKey) -> Option<Offset> {
+        self.partitions.get(&key).map(|partition| partition.next)
+    }
+
+    /// What a single consumer has stored.
+    #[must_use]
+    pub fn stored(&self, key: PartitionKey, consumer: &str) -> Option<Offset> {
+        self.partitions.get(&key)?.consumers.stored(consumer)
+    }
+
+    /// Where the partition stands and what a single consumer has stored in it.
+    ///
+    /// # Errors
+    /// When the partition is not here with this incarnation.
+    pub fn position(
+        &self,
+        key: PartitionKey,
+        incarnation: Incarnation,
+        consumer: &str,
+    ) -> Result<Position, Absent> {
+        let partition = self.partition(key, incarnation)?;
+        Ok(Position {
+            start: partition.start,
+            end: partition.next,
+            stored: partition.consumers.stored(consumer),
+        })
+    }
+
+    /// The segments of a partition, oldest first.
+    #[must_use]
+    pub fn segments(&self, key: PartitionKey) -> Vec<Segment> {
+        let partition = self.partitions.get(&key);
+        partition
+            .map(|partition| partition.segments.snapshot())
+            .unwrap_or_default()
+    }
+
+    /// Takes in what a scan of a segment has found: its index, or its damage, which takes the partition
+    /// out of service on this node. Changes no replicated state.
+    pub fn verified(&mut self, segment: SegmentId, verdict: Verdict) {
+        match verdict {
+            Verdict::Whole(index) => self.install_index(segment, index),
+            Verdict::Damaged(damage) => self.mark_damaged(segment, damage),
+        }
+    }
+
+    /// Takes the partition of a segment out of service on this node, until the segment is removed.
+    pub fn mark_damaged(&mut self, segment: SegmentId, damage: Damage) {
+        if let Some(partition) = self.named_mut(segment)
+            && partition.segments.find(segment.base).is_some()
+        {
+            partition.damage.entry(segment.base).or_insert(damage);
+        }
+    }
+
+    /// Every damaged segment that is known.
+    pub fn damaged(&self) -> impl Iterator<Item = (SegmentId, &Damage)> {
+        self.partitions.iter().flat_map(|(key, partition)| {
+            let id = |base: &Offset| self.segment_id(*key, partition, *base);
+            partition
+                .damage
+                .iter()
+                .map(move |(base, damage)| (id(base), damage))
+        })
+    }
+
+    /// A scan of what is written of a segment, from where its index ends, if the partition has the
+    /// segment.
+    #[must_use]
+    pub fn scan(&self, segment: SegmentId) -> Option<Scan> {
+        let partition = self.partitions.get(&segment.partition)?;
+        if partition.incarnation != segment.incarnation || segment.group != self.config.group {
+            return None;
+        }
+        let tracked = partition.segments.find(segment.base)?;
+        let written = tracked.written;
+        let known = self.index(segment, partition);
+        let index = known
+            .filter(|index| index.covered() <= written)
+            .cloned()
+            .unwrap_or_else(|| Index::new(segment.base));
+        let wanted = (written == tracked.segment.length).then_some(tracked.segment.checksum);
+        Some(Scan::resume(segment, index, written, wanted))
+    }
+
+    /// Keeps an index; one that ends too early is extended by what is in memory.
+    pub(crate) fn install_index(&mut self, id: SegmentId, mut index: Index) {
+        let Some(partition) = self.partitions.get_mut(&id.partition) else {
+            return;
+        };
+        let tracked = partition.segments.find(id.base);
+        let Some(tracked) = tracked.filter(|_| partition.incarnation == id.incarnation) else {
+            return;
+        };
+        let known = if partition.is_open(id.base) {
+            partition.index.as_ref()
+        } else {
+            self.indexes.find(id)
+        };
+        if known.is_some_and(|known| known.covered() > index.covered()) {
+            return;
+        }
+        while let Some(batch) = self.tail.at(id.partition, index.next()) {
+            if batch.segment != id.base {
+                break;
+            }
+            let header = batch.header();
+            index.push(&header, chain(index.checksum(), &header));
+        }
+        if partition.is_open(id.base) {
+            partition.index = Some(index);
+        } else {
+            if index.is_of(&tracked.segment) {
+                self.changes.write_index(id, index.encode(id.base));
+            }
+            self.indexes.insert(id, index);
+        }
+    }
+
+    /// The index of a segment, as far as it is in memory.
+    pub(crate) fn index<'a>(
+        &'a self,
+        id: SegmentId,
+        partition: &'a Partition,
+    ) -> Option<&'a Index> {
+        if partition.is_open(id.base) {
+            partition.index.as_ref()
+        } else {
+            self.indexes.find(id)
+        }
+    }
+
+    /// The partition, if it has this incarnation.
+    pub(crate) fn partition(
+        &self,
+        key: PartitionKey,
+        incarnation: Incarnation,
+    ) -> Result<&Partition, Absent> {
+        let partition = self.partitions.get(&key).ok_or(Absent::NotHere)?;
+        partition.check(incarnation)?;
+        Ok(partition)
+    }
+
+    /// The partition, if it has this incarnation.
+    pub(crate) fn partition_mut(
+        &mut self,
+        key: PartitionKey,
+        incarnation: Incarnation,
+    ) -> Result<&mut Partition, Absent> {
+        let partition = self.partitions.get_mut(&key).ok_or(Absent::NotHere)?;
+        partition.check(incarnation)?;
+        Ok(partition)
+    }
+
+    /// The partition that a segment is named after.
+    fn named_mut(&mut self, segment: SegmentId) -> Option<&mut Partition> {
+        if segment.group == self.config.group {
+            self.partition_mut(segment.partition, segment.incarnation)
+                .ok()
+        } else {
+            None
+        }
+    }
+
+    pub(crate) const fn segment_id(
+        &self,
+        key: PartitionKey,
+        partition: &Partition,
+        base: Offset,
+    ) -> SegmentId {
+        SegmentId {
+            group: self.config.group,
+            partition: key,
+            incarnation: partition.incarnation,
+            base,
+        }
+    }
+}
+
+impl Partition {
+    /// An empty partition.
+    pub(crate) fn new(incarnation: Incarnation) -> Self {
+        Self {
+            incarnation,
+            start: Offset(0),
+            next: Offset(0),
+            segments: Segments::default(),
+            producers: Producers::default(),
+            consumers: Offsets::default(),
+            index: None,
+            damage: BTreeMap::new(),
+        }
+    }
+
+    fn restore(snapshot: PartitionSnapshot) -> Self {
+        Self {
+            incarnation: snapshot.incarnation,
+            start: snapshot.start,
+            next: snapshot.next,
+            segments: Segments::restore(snapshot.segments),
+            producers: Producers::restore(snapshot.producers),
+            consumers: Offsets::restore(snapshot.consumers),
+            index: None,
+            damage: BTreeMap::new(),
+        }
+    }
+
+    fn snapshot(&self, key: PartitionKey) -> PartitionSnapshot {
+        PartitionSnapshot {
+            key,
+            incarnation: self.incarnation,
+            start: self.start,
+            next: self.next,
+            segments: self.segments.snapshot(),
+            producers: self.producers.snapshot(),
+            consumers: self.consumers.snapshot(),
+        }
+    }
+
+    const fn check(&self, named: Incarnation) -> Result<(), Absent> {
+        let here = self.incarnation;
+        if here.0 == named.0 {
+            Ok(())
+        } else {
+            Err(Absent::OtherIncarnation { here, named })
+        }
+    }
+
+    /// Whether the segment with this base is the one that is appended to.
+    pub(crate) fn is_open(&self, base: Offset) -> bool {
+        self.segments
+            .open()
+            .is_some_and(|open| open.segment.base == base)
+    }
+
+    /// Bytes that are not known to be in the files.
+    pub(crate) fn unwritten(&self) -> u64 {
+        self.segments
+            .iter()
+            .map(|tracked| tracked.unwritten())
+            .sum()
+    }
+
+    pub(crate) fn assert_invariants(&self) {
+        assert!(self.start <= self.next);
+        match (self.segments.first(), self.segments.open()) {
+            (Some(first), Some(last)) => {
+                assert!(first.segment.base <= self.start);
+                assert!(self.start < first.segment.next());
+                assert!(last.segment.next() == self.next);
+            }
+            (None, None) => assert!(self.start == self.next),
+            (Some(_), None) | (None, Some(_)) => unreachable!("a first segment is a last one"),
+        }
+    }
+}
