@@ -43,11 +43,12 @@ pub(crate) struct PendingChange {
 #[derive(Debug)]
 pub(crate) struct Desk {
     pub(crate) shard: ShardId,
+    shard_count: u16,
     pub(crate) now: Time,
     pub(crate) effects: VecDeque<Effect>,
     /// Answers to requests that came in on this shard.
     pub(crate) answers: VecDeque<(Origin, Answer)>,
-    /// Changes of the metadata that this shard has applied and nobody was told of yet.
+    /// Changes of the metadata that this shard does not follow yet; the others were told.
     pub(crate) published: VecDeque<(Op, Arc<[Change]>)>,
     /// Partitions that have changed so that a waiting poll may end.
     pub(crate) grown: BTreeSet<(PartitionKey, Incarnation)>,
@@ -59,9 +60,10 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    pub(crate) const fn new(shard: ShardId, now: Time) -> Self {
+    pub(crate) const fn new(shard: ShardId, shard_count: u16, now: Time) -> Self {
         Self {
             shard,
+            shard_count,
             now,
             effects: VecDeque::new(),
             answers: VecDeque::new(),
@@ -102,6 +104,24 @@ impl Desk {
                 message,
             });
         }
+    }
+
+    /// Tells every shard what an op of the metadata has changed. Called before the op is answered, so
+    /// that whoever has the answer meets the changes on every shard.
+    pub(crate) fn publish(&mut self, op: Op, changes: Vec<Change>) {
+        let changes: Arc<[Change]> = changes.into();
+        let own = self.shard;
+        for shard in (0..self.shard_count)
+            .map(ShardId)
+            .filter(|shard| *shard != own)
+        {
+            let message = MeshMessage::Changes {
+                op,
+                changes: Arc::clone(&changes),
+            };
+            self.push(Effect::Mesh { to: shard, message });
+        }
+        self.published.push_back((op, changes));
     }
 
     pub(crate) fn journal_prepare(&mut self, group: ConsensusGroup, prepare: Prepare) {

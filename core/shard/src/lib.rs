@@ -28,6 +28,8 @@ mod pending;
 mod poll;
 mod reconcile;
 mod shard;
+#[cfg(test)]
+mod tests;
 mod verify;
 mod work;
 

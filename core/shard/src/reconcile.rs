@@ -1,7 +1,7 @@
 //! The data plane follows the metadata: partitions are created and dropped where they live, and what
 //! rests on an ended session ends.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::vec::Vec;
 
 use catalog::{Change, Placement};
 use partition::DataRequest;
@@ -10,24 +10,9 @@ use wire::{
     StreamId, TopicId,
 };
 
-use crate::{Effect, MeshMessage, Shard, ShardId};
+use crate::Shard;
 
 impl Shard {
-    /// Passes the changes of an op on to the other shards, and follows them here.
-    pub(crate) fn publish(&mut self, op: Op, changes: Arc<[Change]>) {
-        for shard in 1..self.config.shard_count {
-            let message = MeshMessage::Changes {
-                op,
-                changes: Arc::clone(&changes),
-            };
-            self.desk.push(Effect::Mesh {
-                to: ShardId(shard),
-                message,
-            });
-        }
-        self.on_changes(op, &changes);
-    }
-
     /// Follows the changes of an op.
     pub(crate) fn on_changes(&mut self, op: Op, changes: &[Change]) {
         if !self.knows_projection() || op <= self.projection.applied() {

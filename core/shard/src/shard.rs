@@ -114,7 +114,7 @@ impl Shard {
     /// When a group is not one of this shard's.
     pub fn new(config: Config, groups: Vec<GroupStart>, now: Time) -> Result<Self, StartError> {
         let mut shard = Self {
-            desk: Desk::new(config.shard, now),
+            desk: Desk::new(config.shard, config.shard_count, now),
             connections: Connections::new(config.limits),
             pending: Pending::default(),
             projection: Projection::default(),
@@ -314,12 +314,12 @@ impl Shard {
     /// Goes about everything that needs nothing from outside.
     pub(crate) fn run(&mut self) {
         loop {
-            if let Some((origin, work)) = self.work.pop_front() {
+            if let Some((op, changes)) = self.desk.published.pop_front() {
+                self.on_changes(op, &changes);
+            } else if let Some((origin, work)) = self.work.pop_front() {
                 self.execute(origin, work);
             } else if let Some((origin, answer)) = self.desk.answers.pop_front() {
                 self.on_answer(origin, answer);
-            } else if let Some((op, changes)) = self.desk.published.pop_front() {
-                self.publish(op, changes);
             } else if !self.desk.grown.is_empty() {
                 let grown = core::mem::take(&mut self.desk.grown);
                 self.polls.on_grown(grown);

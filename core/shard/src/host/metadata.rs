@@ -5,7 +5,6 @@ use alloc::{
     collections::BTreeMap,
     format,
     string::{String, ToString},
-    sync::Arc,
     vec::Vec,
 };
 use core::net::SocketAddr;
@@ -316,10 +315,8 @@ impl MetadataHost {
         let outcome = self.catalog.apply(op, timestamp, &operation);
         let registered = matches!(operation, Operation::Register { .. }) && outcome.result.is_ok();
         self.follow(desk, &outcome.changes);
-        // The changes go out before the answer, so that whoever has the answer meets them everywhere.
         if self.announced {
-            desk.published
-                .push_back((op, Arc::from(outcome.changes.clone())));
+            desk.publish(op, outcome.changes.clone());
         }
         let reply = outcome.encode_result();
         if let Some(waiting) = token.and_then(|token| self.waiting.remove(&token)) {

@@ -1,0 +1,166 @@
+//! Crashes and checkpoints: what was acknowledged is there again.
+
+use std::{format, string::String, vec::Vec};
+
+use wire::{ConsensusGroup, Offset, PollStrategy, Request};
+
+use super::{
+    messages::{batch, payloads, poll, polled, send, sent, store, texts, with_topic},
+    node::{DATA_GROUPS, Node},
+};
+use crate::{Input, Note, shard_of_group};
+
+fn digests(node: &Node) -> Vec<u128> {
+    let mut digests: Vec<u128> = (1..=DATA_GROUPS)
+        .filter_map(|group| {
+            node.shards
+                .iter()
+                .find_map(|shard| shard.data_group(ConsensusGroup(group)))
+        })
+        .map(partition::DataGroup::digest)
+        .collect();
+    digests.push(node.shards[0].catalog().unwrap().digest());
+    digests
+}
+
+#[test]
+fn acknowledged_messages_offsets_and_sessions_survive_a_crash() {
+    let (mut node, mut client) = with_topic(3);
+    for partition in 0..6 {
+        sent(node.call(
+            &mut client,
+            send(&[(partition, batch(&payloads("m", 5), 7, 1))]),
+        ));
+        node.call(&mut client, store(partition, 2)).unwrap();
+    }
+    let before = digests(&node);
+    // The number of shards is this node's own affair.
+    let mut node = node.crash(2);
+    assert_eq!(digests(&node), before);
+    assert_eq!(node.ready, 2);
+    node.attach(&mut client, 5).unwrap();
+    for partition in 0..6 {
+        let sections = polled(node.call(&mut client, poll(&[partition], PollStrategy::Next)));
+        assert_eq!(texts(&sections[0]), ["m-3", "m-4"]);
+        let again = sent(node.call(
+            &mut client,
+            send(&[(partition, batch(&payloads("m", 5), 7, 1))]),
+        ));
+        assert_eq!(
+            again[0].base_offset,
+            Some(Offset(0)),
+            "the producer is known"
+        );
+    }
+}
+
+#[test]
+fn a_checkpoint_takes_the_place_of_the_journal() {
+    let (mut node, mut client) = with_topic(2);
+    let text = "x".repeat(2_000);
+    for round in 0..50 {
+        for partition in 0..6 {
+            let payload = format!("{round} {text}");
+            sent(node.call(&mut client, send(&[(partition, batch(&[payload], 0, 0))])));
+        }
+    }
+    for group in (0..=DATA_GROUPS).map(ConsensusGroup) {
+        let shard = shard_of_group(group, 1, 2);
+        node.feed(shard, Input::CheckpointWanted { group });
+    }
+    node.settle();
+    assert_eq!(node.disk.snapshots.len(), usize::from(DATA_GROUPS) + 1);
+    for (group, snapshot) in node.disk.snapshots.clone() {
+        let op = snapshot.checkpoint.op.0;
+        node.disk.records.retain(|record| match record {
+            journal::Record::Prepare { header, .. } => header.group() != group || header.op > op,
+            journal::Record::Superblock(_) => true,
+        });
+    }
+    for partition in 0..6 {
+        sent(node.call(
+            &mut client,
+            send(&[(partition, batch(&[String::from("last")], 0, 0))]),
+        ));
+    }
+    let before = digests(&node);
+    let mut node = node.crash(3);
+    assert_eq!(digests(&node), before);
+    node.attach(&mut client, 4).unwrap();
+    for partition in 0..6 {
+        let mut next = Offset(0);
+        let mut read = Vec::new();
+        while next < Offset(51) {
+            let sections =
+                polled(node.call(&mut client, poll(&[partition], PollStrategy::Offset(next))));
+            read.extend(texts(&sections[0]));
+            assert!(sections[0].next > next);
+            next = sections[0].next;
+        }
+        assert_eq!(read.len(), 51);
+        assert!(read[49].starts_with("49 ") && read[50] == "last");
+    }
+}
+
+#[test]
+fn a_damaged_segment_takes_only_its_partition_out_of_service() {
+    let (mut node, mut client) = with_topic(2);
+    for partition in 0..6 {
+        sent(node.call(
+            &mut client,
+            send(&[(partition, batch(&payloads("m", 5), 0, 0))]),
+        ));
+    }
+    for group in (0..=DATA_GROUPS).map(ConsensusGroup) {
+        node.feed(
+            shard_of_group(group, 1, 2),
+            Input::CheckpointWanted { group },
+        );
+    }
+    node.settle();
+    node.disk.records.retain(|record| match record {
+        journal::Record::Prepare { header, .. } => header.group() == ConsensusGroup::METADATA,
+        journal::Record::Superblock(_) => true,
+    });
+    let damaged = *node.disk.segments.keys().next().unwrap();
+    let bytes = node.disk.segments.get_mut(&damaged).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    let mut node = node.crash(2);
+    assert!(
+        node.notes
+            .iter()
+            .any(|note| matches!(note, Note::Damaged { segment, .. } if *segment == damaged))
+    );
+    node.attach(&mut client, 4).unwrap();
+    for partition in 0..6 {
+        let sections = polled(node.call(&mut client, poll(&[partition], PollStrategy::First)));
+        if damaged.partition.partition.0 == partition {
+            let failure = sections[0].status.clone().unwrap_err();
+            assert_eq!(failure.code, wire::ErrorCode::PartitionDamaged);
+        } else {
+            assert_eq!(texts(&sections[0]).len(), 5);
+        }
+    }
+    assert!(node.call(&mut client, Request::GetMe).is_ok());
+}
+
+#[test]
+fn a_partition_whose_creation_was_cut_off_is_created_after_the_restart() {
+    let (mut node, mut client) = with_topic(2);
+    node.settle();
+    // The metadata op is on the disk, those of the data groups are not.
+    node.disk.records.retain(|record| match record {
+        journal::Record::Prepare { header, .. } => header.group() == ConsensusGroup::METADATA,
+        journal::Record::Superblock(superblock) => superblock.group == ConsensusGroup::METADATA,
+    });
+    let mut node = node.crash(2);
+    node.attach(&mut client, 4).unwrap();
+    for partition in 0..6 {
+        let sections = sent(node.call(
+            &mut client,
+            send(&[(partition, batch(&payloads("m", 1), 0, 0))]),
+        ));
+        assert_eq!(sections[0].base_offset, Some(Offset(0)));
+    }
+}
