@@ -1,14 +1,14 @@
 //! Error codes: the status of a reply that is no success.
 
 macro_rules! error_codes {
-    ($($(#[$doc:meta])* $name:ident = $code:literal, $retryable:literal, $advice:literal;)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident = $code:literal, $retryable:literal, $advice:literal;)*) => {
         /// Why a request, or one section of it, was refused. Numbers are stable and grouped by area:
         /// 10xx frames and bodies, 11xx the node, 20xx sessions, 21xx users, 30xx catalog, 40xx
         /// messages and offsets, 50xx consumer groups. 0 is success and not in here.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u32)]
         pub enum ErrorCode {
-            $($(#[$doc])* $name = $code,)*
+            $($(#[doc = $doc])* $name = $code,)*
         }
 
         impl ErrorCode {
@@ -29,6 +29,14 @@ macro_rules! error_codes {
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => stringify!($name),)*
+                }
+            }
+
+            /// What has happened, in general; a reply's text says it of the case.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($($doc),*).trim_ascii_start(),)*
                 }
             }
 
@@ -231,5 +239,45 @@ impl ErrorCode {
     #[must_use]
     pub const fn code(self) -> u32 {
         self as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ErrorCode;
+
+    #[test]
+    fn numbers_rise_and_lead_back_to_their_codes() {
+        assert!(ErrorCode::ALL.is_sorted_by(|a, b| a.code() < b.code()));
+        for code in ErrorCode::ALL {
+            assert_eq!(ErrorCode::from_code(code.code()), Some(*code));
+        }
+        for unknown in [0, 1, 999, 1200, 5099, u32::MAX] {
+            assert_eq!(ErrorCode::from_code(unknown), None);
+        }
+    }
+
+    #[test]
+    fn consumer_groups_have_their_area() {
+        assert_eq!(ErrorCode::PartitionNotOwned.code(), 5009);
+        for code in ErrorCode::ALL {
+            let is_of_groups = (5000..5100).contains(&code.code());
+            assert_eq!(is_of_groups, code >= &ErrorCode::ConsumerGroupNotFound);
+        }
+    }
+
+    #[test]
+    fn meaning_and_advice_are_sentences() {
+        for code in ErrorCode::ALL {
+            for text in [code.meaning(), code.advice()] {
+                assert!(text.ends_with('.'), "{}: {text}", code.name());
+                assert!(
+                    text.starts_with(char::is_uppercase),
+                    "{}: {text}",
+                    code.name()
+                );
+                assert!(!text.contains("  "), "{}: {text}", code.name());
+            }
+        }
     }
 }

@@ -7,6 +7,13 @@ use bytes::Bytes;
 
 use crate::{DecodeError, ErrorCode, Problem, Reader, Writer, field::Field};
 
+/// The longest text of a reply, bytes; of a longer one the end is cut off.
+const TEXT_SIZE_MAX: usize = 4096;
+
+/// The longest text of a section, bytes: a reply of as many sections as there may be must fit a frame
+/// beside the largest batch.
+pub(crate) const SECTION_TEXT_SIZE_MAX: usize = 512;
+
 /// Why a request was refused: a code for programs, a text for people. The text names the thing, the
 /// value and the limit; it never holds a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,10 +49,10 @@ impl Failure {
     /// What to answer to a body that cannot be read.
     #[must_use]
     pub fn from_body(error: &DecodeError) -> Self {
-        let code = if error.field.starts_with("batch") {
-            ErrorCode::InvalidBatch
-        } else {
-            ErrorCode::MalformedBody
+        let code = match (error.field, error.problem) {
+            ("batch size", Problem::TooLarge { .. }) => ErrorCode::BatchTooLarge,
+            (field, _) if field.starts_with("batch") => ErrorCode::InvalidBatch,
+            _ => ErrorCode::MalformedBody,
         };
         Self::new(code, format!("body: {error}"))
     }
@@ -53,7 +60,11 @@ impl Failure {
     /// The body of the reply.
     #[must_use]
     pub fn encode(&self) -> Bytes {
-        Bytes::copy_from_slice(self.text.as_bytes())
+        Bytes::copy_from_slice(self.text_up_to(TEXT_SIZE_MAX).as_bytes())
+    }
+
+    fn text_up_to(&self, size: usize) -> &str {
+        &self.text[..self.text.floor_char_boundary(size)]
     }
 
     /// Reads an error reply. A number that this version does not know becomes `Internal`, with the
@@ -94,8 +105,8 @@ impl Field for Result<(), Failure> {
         match self {
             Ok(()) => writer.u32(0),
             Err(failure) => {
-                let end = failure.text.floor_char_boundary(usize::from(u16::MAX));
-                writer.u32(failure.code.code()).text16(&failure.text[..end])
+                let text = failure.text_up_to(SECTION_TEXT_SIZE_MAX);
+                writer.u32(failure.code.code()).text16(text)
             }
         };
     }

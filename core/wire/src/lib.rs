@@ -27,6 +27,7 @@ mod frame;
 mod hash;
 mod identifier;
 mod ids;
+mod limits;
 mod prepare;
 mod reply;
 mod request;
@@ -38,9 +39,9 @@ mod trace;
 mod vectors;
 
 pub use batch::{
-    BATCH_HEADER_SIZE, Batch, BatchBuilder, BatchHeader, Compression, HeaderIter, HeaderProblem,
-    KEY_SIZE_MAX, MESSAGE_HEADER_SIZE, MESSAGE_HEADERS_SIZE_MAX, Message, MessageIter,
-    UNCOMPRESSED_SIZE_MAX, encode_headers,
+    BATCH_HEADER_SIZE, BATCH_SIZE_MAX, Batch, BatchBuilder, BatchHeader, Compression, HeaderIter,
+    HeaderProblem, KEY_SIZE_MAX, MESSAGE_HEADER_SIZE, MESSAGE_HEADERS_SIZE_MAX, Message,
+    MessageIter, UNCOMPRESSED_SIZE_MAX, encode_headers,
 };
 pub use codec::{DecodeError, Problem, Reader, Writer};
 pub use command::{Command, Plane};
@@ -57,6 +58,7 @@ pub use ids::{
     Incarnation, MemberId, Offset, Op, PartitionId, PartitionKey, ProducerId, ReplicaId,
     RequestNumber, SessionNumber, ShardId, StreamId, TopicId, UserId, View,
 };
+pub use limits::Limit;
 pub use prepare::{PREPARE_HEADER_SIZE, PrepareHeader};
 pub use reply::{
     ClusterMetadata, Counter, DeleteResult, GroupPrimary, LoggedIn, Me, Node, OffsetResult,

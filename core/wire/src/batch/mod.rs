@@ -21,6 +21,10 @@ pub use message::{
 /// Bytes of the header.
 pub const BATCH_HEADER_SIZE: usize = 96;
 
+/// The largest batch, header included, that a node admits: small enough for its prepare, and for an
+/// answer that serves it beside many other sections.
+pub const BATCH_SIZE_MAX: u32 = 7 * 1024 * 1024;
+
 /// The most bytes that the messages of a compressed batch may take when they are decompressed: what a
 /// consumer must be ready to allocate for one batch.
 pub const UNCOMPRESSED_SIZE_MAX: u32 = 64 * 1024 * 1024;
@@ -102,6 +106,11 @@ impl Batch {
     /// # Errors
     /// Names the first field that is wrong; positions count from the batch's first byte.
     pub fn read(bytes: &Bytes) -> Result<Self, DecodeError> {
+        let size = Self::read_header(bytes)?.size;
+        if size > BATCH_SIZE_MAX {
+            let (value, limit) = (u64::from(size), u64::from(BATCH_SIZE_MAX));
+            return Err(error("batch size", 32, Problem::TooLarge { value, limit }));
+        }
         let batch = Self::read_admitted(bytes)?;
         batch.check()?;
         Ok(batch)
@@ -308,9 +317,13 @@ impl BatchHeader {
         self.stamp_checksum == self.own_stamp()
     }
 
-    /// What can be checked of a batch that is not looked into: that the messages it promises fit the
-    /// size it promises, and that the size is one which consumers accept.
+    /// What can be checked of a batch that is not looked into: that there is something, that the messages
+    /// it promises fit the size it promises, and that the size is one which consumers accept.
     const fn check_compressed(&self) -> Result<(), DecodeError> {
+        if self.size as usize == BATCH_HEADER_SIZE {
+            let value = self.size as u64;
+            return Err(error("batch size", 32, Problem::Invalid { value }));
+        }
         let size = self.uncompressed_size;
         if size > UNCOMPRESSED_SIZE_MAX {
             let (value, limit) = (size as u64, UNCOMPRESSED_SIZE_MAX as u64);

@@ -149,6 +149,11 @@ pub(super) fn message_fields() -> Vec<Line> {
     fixed(MESSAGE_HEADER, 0)
 }
 
+/// The fields of a prepare's header, for the table in PROTOCOL.md.
+pub(super) fn prepare_fields() -> Vec<Line> {
+    fixed(PREPARE_HEADER, 0)
+}
+
 fn fixed(table: &[Fixed], base: usize) -> Vec<Line> {
     table
         .iter()
@@ -209,7 +214,7 @@ fn lines_of(bytes: &[u8]) -> Vec<Line> {
     } else if is_batch {
         batch_lines(bytes, 0)
     } else {
-        let mut lines = fixed(PREPARE_HEADER, 0);
+        let mut lines = prepare_fields();
         lines.push(Line::rest(PREPARE_HEADER_SIZE, bytes.len(), "body", Text));
         lines
     }
@@ -227,14 +232,18 @@ fn frame_lines(bytes: &[u8]) -> Vec<Line> {
     lines
 }
 
-/// The fields of a frame's body, as its decoder reads them.
-pub(super) fn body_lines(bytes: &[u8]) -> Vec<Line> {
+/// What the decoder of a frame's body reads.
+pub(super) fn body_reads(bytes: &[u8]) -> Vec<Read> {
     let header = FrameHeader::read(bytes).unwrap();
     let body = Bytes::copy_from_slice(&bytes[FRAME_HEADER_SIZE..]);
     let (decoded, reads) = trace::reads_of(|| decode_body(&header, body));
     assert_eq!(decoded, Ok(()));
+    reads
+}
+
+fn body_lines(bytes: &[u8]) -> Vec<Line> {
     let mut lines = Vec::new();
-    for read in reads {
+    for read in body_reads(bytes) {
         let position = FRAME_HEADER_SIZE + read.position;
         if ["batch", "batches"].contains(&read.field) && read.part.is_none() {
             lines.extend(batch_lines(&bytes[..position + read.size], position));

@@ -4,6 +4,7 @@
 
 mod damage;
 mod dump;
+mod grammar;
 mod protocol;
 mod samples;
 

@@ -1,0 +1,130 @@
+//! How much a node takes from a connection: defaults, and the most that a configuration may ask for.
+//! The limits of the catalog are the catalog's.
+
+/// A limit that an operator may set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Its name, as PROTOCOL.md spells it.
+    pub name: &'static str,
+    /// What holds when nothing is configured.
+    pub default: u64,
+    /// The least that may be configured.
+    pub minimum: u64,
+    /// The most that may be configured.
+    pub maximum: u64,
+}
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+
+impl Limit {
+    /// Bytes of a frame, header included.
+    pub const FRAME_SIZE: Self = Self {
+        name: "frame_size",
+        default: crate::FRAME_SIZE_MAX as u64,
+        minimum: 64 * KIB,
+        maximum: crate::FRAME_SIZE_MAX as u64,
+    };
+
+    /// Connections of a node.
+    pub const CONNECTIONS: Self = Self {
+        name: "connections",
+        default: 16_384,
+        minimum: 1,
+        maximum: 1_048_576,
+    };
+
+    /// Requests of one connection that are not answered.
+    pub const REQUESTS_IN_FLIGHT: Self = Self {
+        name: "requests_in_flight",
+        default: 1_024,
+        minimum: 1,
+        maximum: 65_536,
+    };
+
+    /// Bytes of the requests of one connection that are not answered.
+    pub const BYTES_IN_FLIGHT: Self = Self {
+        name: "bytes_in_flight",
+        default: 32 * MIB,
+        minimum: MIB,
+        maximum: 1_024 * MIB,
+    };
+
+    /// Messages in one batch.
+    pub const BATCH_MESSAGES: Self = Self {
+        name: "batch_messages",
+        default: 65_536,
+        minimum: 1,
+        maximum: 262_144,
+    };
+
+    /// Sections, or partitions, in one request.
+    pub const SECTIONS: Self = Self {
+        name: "sections",
+        default: 1_024,
+        minimum: 1,
+        maximum: 1_024,
+    };
+
+    /// The longest wait of a poll, milliseconds.
+    pub const POLL_WAIT_MS: Self = Self {
+        name: "poll_wait_ms",
+        default: 60_000,
+        minimum: 0,
+        maximum: 300_000,
+    };
+
+    /// Bytes of batches in the answer to one poll, except that the first batch is always served.
+    pub const POLL_BYTES: Self = Self {
+        name: "poll_bytes",
+        default: crate::BATCH_SIZE_MAX as u64,
+        minimum: 64 * KIB,
+        maximum: crate::BATCH_SIZE_MAX as u64,
+    };
+
+    /// Every limit.
+    pub const ALL: &'static [Self] = &[
+        Self::FRAME_SIZE,
+        Self::CONNECTIONS,
+        Self::REQUESTS_IN_FLIGHT,
+        Self::BYTES_IN_FLIGHT,
+        Self::BATCH_MESSAGES,
+        Self::SECTIONS,
+        Self::POLL_WAIT_MS,
+        Self::POLL_BYTES,
+    ];
+
+    /// Whether a configuration may ask for this value.
+    #[must_use]
+    pub const fn allows(&self, value: u64) -> bool {
+        self.minimum <= value && value <= self.maximum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Limit;
+    use crate::{
+        BATCH_SIZE_MAX, FRAME_HEADER_SIZE, FRAME_SIZE_MAX, PollResult,
+        failure::SECTION_TEXT_SIZE_MAX, field::Field,
+    };
+
+    #[test]
+    fn defaults_are_allowed() {
+        for limit in Limit::ALL {
+            assert!(limit.allows(limit.default), "{}", limit.name);
+            assert!(!limit.allows(limit.maximum + 1), "{}", limit.name);
+        }
+    }
+
+    /// A poll is answered with batches of `poll_bytes`, or with one of the largest size, and each section
+    /// may be a refusal with the longest text.
+    #[test]
+    fn largest_reply_fits_a_frame() {
+        let batches = Limit::POLL_BYTES.maximum.max(u64::from(BATCH_SIZE_MAX));
+        let section = PollResult::SIZE_MIN + 10 + 2 + SECTION_TEXT_SIZE_MAX;
+        let sections = Limit::SECTIONS.maximum * section as u64;
+        let body = 4 + sections + batches;
+        assert!(FRAME_HEADER_SIZE as u64 + body <= u64::from(FRAME_SIZE_MAX));
+    }
+}
