@@ -197,13 +197,12 @@ impl DataGroup {
                 indexes.insert(id(closed.base), index);
             }
         }
-        let checksum = partition.segments.append(place, &batch.header);
+        let end = partition.segments.append(place, &batch.header);
         if let Some(index) = &mut partition.index
             && index.covered() == place.position
         {
-            index.push(&batch.header, checksum);
+            index.push(&batch.header, end.checksum);
         }
-        let end = place.position + u64::from(batch.header.size);
         let held = TailBatch::new(*op, &batch.header, batch.body, place.base, end);
         let parts = [held.head.clone(), held.body.clone()];
         changes.append(segment, place.position, parts);

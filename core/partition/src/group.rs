@@ -11,7 +11,7 @@ use crate::{
     index::{Index, IndexCache},
     offsets::Offsets,
     producers::Producers,
-    segments::{Segments, chain},
+    segments::Segments,
     tail::Tail,
 };
 
@@ -154,16 +154,15 @@ impl DataGroup {
         let Some(tracked) = partition.segments.find(segment.base) else {
             return;
         };
-        let from = tracked.written_next;
+        let from = tracked.written.next;
         let reached = self.tail.mark_written(key, segment.base, from, through);
-        if let Some((next, end)) = reached
+        if let Some(end) = reached
             && let Some(partition) = self.partitions.get_mut(&key)
             && let Some(tracked) = partition.segments.find_mut(segment.base)
         {
-            assert!(tracked.written < end && end <= tracked.segment.length);
-            self.unwritten -= end - tracked.written;
+            assert!(end.position <= tracked.segment.length);
+            self.unwritten -= end.position - tracked.written.position;
             tracked.written = end;
-            tracked.written_next = next;
         }
         self.tail.evict();
     }
@@ -275,8 +274,9 @@ impl DataGroup {
         })
     }
 
-    /// A scan of what is written of a segment, from where its index ends, if the partition has the
-    /// segment.
+    /// A scan of what is written of a segment, if the partition has it. It begins where the index ends,
+    /// if that is in memory: what an index was built from was judged then. [`Scan::new`] begins at the
+    /// beginning.
     #[must_use]
     pub fn scan(&self, segment: SegmentId) -> Option<Scan> {
         let partition = self.partitions.get(&segment.partition)?;
@@ -287,11 +287,10 @@ impl DataGroup {
         let written = tracked.written;
         let known = self.index(segment, partition);
         let index = known
-            .filter(|index| index.covered() <= written)
+            .filter(|index| index.covered() <= written.position)
             .cloned()
             .unwrap_or_else(|| Index::new(segment.base));
-        let wanted = (written == tracked.segment.length).then_some(tracked.segment.checksum);
-        Some(Scan::resume(segment, index, written, wanted))
+        Some(Scan::resume(segment, index, written))
     }
 
     /// Keeps an index; one that ends too early is extended by what is in memory.
@@ -316,7 +315,7 @@ impl DataGroup {
                 break;
             }
             let header = batch.header();
-            index.push(&header, chain(index.checksum(), &header));
+            index.push(&header, batch.end.checksum);
         }
         if partition.is_open(id.base) {
             partition.index = Some(index);

@@ -12,15 +12,24 @@ pub(crate) struct Segments {
     list: VecDeque<TrackedSegment>,
 }
 
+/// The end of a batch in its segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// Its position.
+    pub(crate) position: u64,
+    /// The offset after the last message.
+    pub(crate) next: Offset,
+    /// The chain up to here.
+    pub(crate) checksum: u64,
+}
+
 /// A segment and how much of it this node has written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TrackedSegment {
     /// What is replicated.
     pub(crate) segment: Segment,
-    /// Bytes known to be in the file; always the end of a batch.
-    pub(crate) written: u64,
-    /// Offset of the first message that is not known to be in the file.
-    pub(crate) written_next: Offset,
+    /// How far it is known to be in its file.
+    pub(crate) written: Mark,
 }
 
 /// Where a batch goes.
@@ -65,8 +74,8 @@ impl Segments {
         }
     }
 
-    /// Appends a stamped batch at its place. Returns the chain over its segment.
-    pub(crate) fn append(&mut self, place: Place, header: &BatchHeader) -> u64 {
+    /// Appends a stamped batch at its place. Returns where it ends.
+    pub(crate) fn append(&mut self, place: Place, header: &BatchHeader) -> Mark {
         let timestamp = Timestamp(header.timestamp);
         let base_offset = Offset(header.base_offset);
         if place.begins {
@@ -80,8 +89,11 @@ impl Segments {
                     last_timestamp: timestamp,
                     checksum: 0,
                 },
-                written: 0,
-                written_next: base_offset,
+                written: Mark {
+                    position: 0,
+                    next: base_offset,
+                    checksum: 0,
+                },
             });
         }
         let last = self.list.back_mut().expect("the place's segment");
@@ -95,7 +107,7 @@ impl Segments {
         segment.messages += u64::from(header.count);
         segment.last_timestamp = timestamp;
         segment.checksum = chain(segment.checksum, header);
-        segment.checksum
+        Mark::end_of(segment)
     }
 
     /// The segment that is appended to.
@@ -163,8 +175,7 @@ impl Segments {
     pub(crate) fn restore(segments: Vec<Segment>) -> Self {
         let tracked = segments.into_iter().map(|segment| TrackedSegment {
             segment,
-            written: segment.length,
-            written_next: segment.next(),
+            written: Mark::end_of(&segment),
         });
         Self {
             list: tracked.collect(),
@@ -172,9 +183,20 @@ impl Segments {
     }
 }
 
+impl Mark {
+    /// The end of the segment as it is now.
+    pub(crate) const fn end_of(segment: &Segment) -> Self {
+        Self {
+            position: segment.length,
+            next: segment.next(),
+            checksum: segment.checksum,
+        }
+    }
+}
+
 impl TrackedSegment {
     /// Bytes that are not known to be in the file.
     pub(crate) const fn unwritten(&self) -> u64 {
-        self.segment.length - self.written
+        self.segment.length - self.written.position
     }
 }

@@ -9,6 +9,8 @@ use core::ops::Bound;
 use bytes::Bytes;
 use wire::{Batch, BatchHeader, Offset, Op, PartitionKey, Timestamp};
 
+use crate::segments::Mark;
+
 /// Bytes that a batch costs besides header and body: entries of maps, and the allocation of its header.
 const OVERHEAD: u64 = 512;
 
@@ -17,14 +19,12 @@ const OVERHEAD: u64 = 512;
 pub(crate) struct TailBatch {
     /// Offset of the first message.
     pub(crate) base: Offset,
-    /// The offset after the last one.
-    pub(crate) next: Offset,
     /// Broker time.
     pub(crate) timestamp: Timestamp,
     /// Base of its segment.
     pub(crate) segment: Offset,
-    /// Where it ends in the segment.
-    pub(crate) end: u64,
+    /// Where it ends there.
+    pub(crate) end: Mark,
     /// The header's bytes.
     pub(crate) head: Bytes,
     /// The messages.
@@ -101,24 +101,24 @@ impl Tail {
     }
 
     /// Marks the batches of a segment from `from` on as written that end at or before `through`. Returns
-    /// the offset and the position where the marks end.
+    /// the end of the last of them.
     pub(crate) fn mark_written(
         &mut self,
         key: PartitionKey,
         segment: Offset,
         from: Offset,
         through: u64,
-    ) -> Option<(Offset, u64)> {
+    ) -> Option<Mark> {
         let mut reached = None;
         let mut next = from;
         while let Some(batch) = self.batches.get_mut(&(key, next)) {
-            if batch.segment != segment || batch.end > through {
+            if batch.segment != segment || batch.end.position > through {
                 break;
             }
             assert!(!batch.written);
             batch.written = true;
-            next = batch.next;
-            reached = Some((next, batch.end));
+            next = batch.end.next;
+            reached = Some(batch.end);
             let op = batch.op;
             let charge = self.charges.get_mut(&op).expect("a held batch is charged");
             charge.unwritten -= 1;
@@ -193,17 +193,17 @@ impl Tail {
             .next_back();
         let first = found
             .map(|(_, batch)| batch)
-            .filter(|batch| offset < batch.next);
+            .filter(|batch| offset < batch.end.next);
         let after = Bound::Excluded((key, offset));
         let end = Bound::Included((key, Offset(u64::MAX)));
         let rest = first
             .map(|_| self.batches.range((after, end)))
             .into_iter()
             .flatten();
-        let mut next = first.map(|batch| batch.next);
+        let mut next = first.map(|batch| batch.end.next);
         let contiguous = rest.map(|(_, batch)| batch).take_while(move |batch| {
             let follows = Some(batch.base) == next;
-            next = Some(batch.next);
+            next = Some(batch.end.next);
             follows
         });
         first.into_iter().chain(contiguous)
@@ -222,11 +222,10 @@ impl TailBatch {
         header: &BatchHeader,
         body: Bytes,
         segment: Offset,
-        end: u64,
+        end: Mark,
     ) -> Self {
         Self {
             base: Offset(header.base_offset),
-            next: header.last_offset().next(),
             timestamp: Timestamp(header.timestamp),
             segment,
             end,

@@ -3,7 +3,11 @@
 use bytes::Bytes;
 use wire::{BATCH_HEADER_SIZE, Batch, DecodeError, FRAME_SIZE_MAX, Offset, Timestamp};
 
-use crate::{Segment, SegmentFile, SegmentId, index::Index, segments::chain};
+use crate::{
+    SegmentFile, SegmentId,
+    index::Index,
+    segments::{Mark, chain},
+};
 
 /// Bytes that a scan asks for at once, unless a batch needs more.
 const SCAN_CHUNK: u64 = 1024 * 1024;
@@ -97,8 +101,8 @@ pub struct Scan {
     id: SegmentId,
     /// Bytes to be judged.
     length: u64,
-    /// The chain at `length`, if it is known.
-    wanted: Option<u64>,
+    /// The chain that is replicated of them.
+    wanted: u64,
     /// Built from what was judged.
     index: Index,
     timestamp: Timestamp,
@@ -124,26 +128,16 @@ impl Scan {
     /// Of a whole segment.
     #[must_use]
     pub const fn new(file: &SegmentFile) -> Self {
-        let Segment {
-            base,
-            length,
-            checksum,
-            ..
-        } = file.segment;
-        Self::resume(file.id, Index::new(base), length, Some(checksum))
+        let index = Index::new(file.segment.base);
+        Self::resume(file.id, index, Mark::end_of(&file.segment))
     }
 
-    /// From where `index` ends, up to `length`.
-    pub(crate) const fn resume(
-        id: SegmentId,
-        index: Index,
-        length: u64,
-        wanted: Option<u64>,
-    ) -> Self {
+    /// From where `index` ends, up to `end`.
+    pub(crate) const fn resume(id: SegmentId, index: Index, end: Mark) -> Self {
         Self {
             id,
-            length,
-            wanted,
+            length: end.position,
+            wanted: end.checksum,
             index,
             timestamp: Timestamp(0),
             needed: BATCH_HEADER_SIZE as u64,
@@ -230,15 +224,15 @@ impl Scan {
         if let Some(damage) = self.damage {
             return Verdict::Damaged(damage);
         }
-        let found = self.index.checksum();
-        match self.wanted {
-            Some(wanted) if wanted != found => Verdict::Damaged(Damage {
-                position: 0,
-                offset: self.id.base,
-                problem: SegmentProblem::Foreign { found, wanted },
-            }),
-            Some(_) | None => Verdict::Whole(self.index),
+        let (found, wanted) = (self.index.checksum(), self.wanted);
+        if found == wanted {
+            return Verdict::Whole(self.index);
         }
+        Verdict::Damaged(Damage {
+            position: 0,
+            offset: self.id.base,
+            problem: SegmentProblem::Foreign { found, wanted },
+        })
     }
 }
 

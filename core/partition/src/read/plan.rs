@@ -35,7 +35,7 @@ impl DataGroup {
             if !goal.takes(&batches, batch.size()) {
                 break;
             }
-            batches.next = batch.next;
+            batches.next = batch.end.next;
             batches.size += batch.size();
             batches
                 .parts
@@ -51,7 +51,7 @@ impl DataGroup {
         goal.wanted = Wanted::Offset(from);
         let index = self.index(id, partition);
         match index.and_then(|index| index.stretch_of(from)) {
-            Some(stretch) => FileRead::of_stretch(id, goal, stretch, tracked.written),
+            Some(stretch) => FileRead::of_stretch(id, goal, stretch, tracked.written.position),
             None => self.find_index(id, partition, goal),
         }
     }
@@ -97,12 +97,12 @@ impl DataGroup {
             match self.tail.at(key, first.offset) {
                 Some(batch) if batch.timestamp >= time => break,
                 Some(batch) => {
-                    first.offset = batch.next;
-                    first.position = batch.end;
+                    first.offset = batch.end.next;
+                    first.position = batch.end.position;
                 }
                 None => {
                     let stretch = Stretch { first, ..stretch };
-                    return FileRead::of_stretch(id, goal, stretch, tracked.written);
+                    return FileRead::of_stretch(id, goal, stretch, tracked.written.position);
                 }
             }
         }

@@ -116,6 +116,31 @@ fn segment_larger_than_one_read_is_scanned_piece_by_piece() {
     assert_eq!(damage.problem, SegmentProblem::Unreadable);
 }
 
+#[test]
+fn segment_is_judged_as_far_as_it_is_written() {
+    let mut node = Node::with_partition(config());
+    node.send("a");
+    let snapshot = node.checkpoint();
+    for forged in [false, true] {
+        node.restart(&snapshot, &[]);
+        node.group = DataGroup::restore(config(), snapshot.clone()).expect("sound");
+        node.send("b");
+        let id = files_at(&snapshot)[0].id;
+        if forged {
+            let other = batch_of(&["c"], 0, 0).stamped(Offset(0), Timestamp(1_020));
+            node.files.segments.insert(id, other.to_bytes().to_vec());
+        }
+        let mut scan = node.group.scan(id).expect("the segment is there");
+        node.files.scan(&mut scan);
+        let verdict = scan.finish();
+        let foreign = |verdict: &Verdict| {
+            matches!(verdict, Verdict::Damaged(damage)
+                if matches!(damage.problem, SegmentProblem::Foreign { .. }))
+        };
+        assert_eq!(foreign(&verdict), forged);
+    }
+}
+
 /// Two partitions of three written segments each.
 fn two_partitions() -> Node {
     let mut node = Node::with_partition(DataConfig {

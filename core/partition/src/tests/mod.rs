@@ -27,6 +27,7 @@ use wire::{
 use crate::{
     Batches, DataConfig, DataGroup, DataRequest, DataResult, DataSnapshot, FileKind, FileRead,
     PollError, Range, Read, ReadQuery, Scan, SegmentChange, SegmentId, encode_requests, files_at,
+    verify::to_index,
 };
 
 /// The first incarnation of every partition in these tests.
@@ -151,10 +152,11 @@ impl Node {
 
     /// Appends one message of text and expects success.
     fn send(&mut self, payload: &str) -> Offset {
-        match self.append(batch_of(&[payload], 0, 0)) {
-            DataResult::Appended { base_offset, .. } => base_offset,
-            other => panic!("{other:?}"),
-        }
+        let result = self.append(batch_of(&[payload], 0, 0));
+        let DataResult::Appended { base_offset, .. } = result else {
+            panic!("{result:?}");
+        };
+        base_offset
     }
 
     fn store(&mut self, consumer: &str, offset: u64) -> DataResult {
@@ -278,7 +280,8 @@ impl Files {
                 parts,
             } => {
                 let bytes = parts.concat();
-                let (begin, end) = (position as usize, position as usize + bytes.len());
+                let begin = to_index(position);
+                let end = begin + bytes.len();
                 let file = self.segments.entry(segment).or_default();
                 let asked = self.asked.entry(segment).or_default();
                 file.resize(file.len().max(end), 0);
@@ -352,7 +355,7 @@ impl Files {
         for (id, file) in lengths {
             let length = file.segment.length;
             if let Some(bytes) = self.segments.get_mut(&id) {
-                bytes.truncate(length as usize);
+                bytes.truncate(to_index(length));
             }
             let ranges = BTreeMap::new();
             let through = length;
@@ -367,7 +370,7 @@ fn slice(file: &[u8], range: Range) -> Bytes {
         range.position.min(size),
         (range.position + range.length).min(size),
     );
-    Bytes::copy_from_slice(&file[from as usize..to as usize])
+    Bytes::copy_from_slice(&file[to_index(from)..to_index(to)])
 }
 
 fn append(partition: u32, batch: Batch) -> DataRequest {

@@ -1,29 +1,17 @@
 //! The state machine beside a naive model of it: lists in memory.
 
+mod reference;
+
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Absent, Refusal, files_at};
+use crate::{Absent, files_at};
+use reference::Model;
 
 const PARTITIONS: u32 = 2;
 
-/// What a partition must be.
-#[derive(Clone, Debug)]
-struct ModelPartition {
-    incarnation: Incarnation,
-    start: u64,
-    /// Time and payload by offset, removed ones too.
-    messages: Vec<(u64, Bytes)>,
-    /// Every batch of a producer: sequence, checksum, offset; the last sent producer is the last.
-    producers: Vec<(u128, Vec<(u64, u64, u64)>)>,
-    consumers: BTreeMap<String, u64>,
-}
-
-#[derive(Debug, Default)]
-struct Model {
-    dropped: u64,
-    partitions: BTreeMap<u32, ModelPartition>,
-}
+/// An incarnation that no partition has.
+const WRONG: Incarnation = Incarnation(5);
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -241,41 +229,28 @@ impl Pair {
     }
 
     fn request(&mut self, ask: Ask) -> DataRequest {
-        let here = |model: &Model, partition| {
-            model
-                .partitions
-                .get(&partition)
-                .map(|model| model.incarnation)
-        };
-        let (incarnation, admitted) = (Incarnation(5), Op(self.metadata_op));
+        let admitted = Op(self.metadata_op);
         match ask {
             Ask::Create {
                 partition,
                 newer,
                 late,
             } => {
-                let current = here(&self.model, partition).filter(|_| !newer);
                 self.metadata_op += 1;
-                let admitted = if late {
-                    Op(self.metadata_op / 2)
-                } else {
-                    Op(self.metadata_op)
-                };
-                let incarnation = current.unwrap_or(Incarnation(self.metadata_op));
+                let op = self.metadata_op;
+                let here = self.here(partition).filter(|_| !newer);
                 DataRequest::CreatePartition {
                     key: key(partition),
-                    incarnation,
-                    admitted,
+                    incarnation: here.unwrap_or(Incarnation(op)),
+                    admitted: if late { Op(op / 2) } else { Op(op) },
                 }
             }
             Ask::Drop { partition } => {
                 self.metadata_op += 1;
-                let incarnation = here(&self.model, partition).unwrap_or(incarnation);
-                let dropped = Op(self.metadata_op);
                 DataRequest::DropPartition {
                     key: key(partition),
-                    incarnation,
-                    dropped,
+                    incarnation: self.here(partition).unwrap_or(WRONG),
+                    dropped: Op(self.metadata_op),
                 }
             }
             Ask::Append {
@@ -284,14 +259,12 @@ impl Pair {
                 sequence,
                 wrong,
             } => {
-                let current = here(&self.model, partition).filter(|_| !wrong);
-                let batch = self.batch(partition, &sizes, sequence);
-                let incarnation = current.unwrap_or(incarnation);
+                let here = self.here(partition).filter(|_| !wrong);
                 DataRequest::Append {
                     key: key(partition),
-                    incarnation,
+                    incarnation: here.unwrap_or(WRONG),
                     admitted,
-                    batch,
+                    batch: self.batch(partition, &sizes, sequence),
                 }
             }
             Ask::Store {
@@ -300,7 +273,7 @@ impl Pair {
                 at,
             } => DataRequest::StoreOffset {
                 key: key(partition),
-                incarnation: here(&self.model, partition).unwrap_or(incarnation),
+                incarnation: self.here(partition).unwrap_or(WRONG),
                 admitted,
                 consumer: consumer.to_string(),
                 offset: Offset(self.place(partition, at)),
@@ -310,16 +283,21 @@ impl Pair {
                 consumer,
             } => DataRequest::DeleteOffset {
                 key: key(partition),
-                incarnation: here(&self.model, partition).unwrap_or(incarnation),
+                incarnation: self.here(partition).unwrap_or(WRONG),
                 admitted,
                 consumer: consumer.to_string(),
             },
             Ask::Truncate { partition, at } => DataRequest::TruncateHead {
                 key: key(partition),
-                incarnation: here(&self.model, partition).unwrap_or(incarnation),
+                incarnation: self.here(partition).unwrap_or(WRONG),
                 offset: Offset(self.place(partition, at)),
             },
         }
+    }
+
+    fn here(&self, partition: u32) -> Option<Incarnation> {
+        let model = self.model.partitions.get(&partition);
+        model.map(|model| model.incarnation)
     }
 
     /// An offset of the partition, or a little beyond its end.
@@ -409,7 +387,7 @@ impl Pair {
             max_bytes,
         };
         let Some(model) = self.model.partitions.get(&partition) else {
-            let answer = self.node.read(key(partition), Incarnation(5), &query);
+            let answer = self.node.read(key(partition), WRONG, &query);
             assert_eq!(answer, Err(PollError::Absent(Absent::NotHere)));
             return;
         };
@@ -430,222 +408,6 @@ impl Pair {
             (Offset(model.start), Offset(end))
         );
         model.check_messages(&answer, &query);
-    }
-}
-
-impl ModelPartition {
-    /// Where a read begins and what it skips; `None` beyond the end.
-    fn position(&self, query: &ReadQuery<'_>) -> Option<(u64, u64)> {
-        let end = self.messages.len() as u64;
-        let from = match query.strategy {
-            PollStrategy::First => self.start,
-            PollStrategy::Last => end
-                .saturating_sub(u64::from(query.max_messages.max(1)))
-                .max(self.start),
-            PollStrategy::Next => self
-                .consumers
-                .get(query.consumer)
-                .map_or(self.start, |stored| stored + 1),
-            PollStrategy::Timestamp(time) => {
-                let late = |(_, (sent, _)): &(u64, &(u64, Bytes))| *sent >= time.0;
-                let served = (0..)
-                    .zip(&self.messages)
-                    .filter(|(offset, _)| *offset >= self.start);
-                served
-                    .into_iter()
-                    .find(late)
-                    .map_or(end, |(offset, _)| offset)
-            }
-            PollStrategy::Offset(offset) => offset.0,
-        };
-        let skipped = self.start.saturating_sub(from);
-        (from <= end).then_some((from.max(self.start), skipped))
-    }
-
-    fn check_messages(&self, answer: &Batches, query: &ReadQuery<'_>) {
-        let found = messages(answer);
-        let batches = stored_batches(answer);
-        if answer.from == answer.end {
-            assert!(batches.is_empty());
-            return;
-        }
-        assert!(!found.is_empty());
-        for (expected, message) in (answer.from.0..).zip(&found) {
-            assert_eq!(message.offset, Offset(expected));
-            assert_eq!(message.payload, self.messages[message.offset.0 as usize].1);
-        }
-        for batch in &batches {
-            let (time, _) = self.messages[batch.header.base_offset as usize];
-            assert_eq!(batch.header.timestamp, time);
-        }
-        assert_eq!(answer.next, Offset(answer.from.0 + found.len() as u64));
-        // Without its last batch the answer is within both limits.
-        let last = batches.last().expect("there are messages");
-        if batches.len() > 1 {
-            assert!(answer.size <= u64::from(query.max_bytes));
-            let before = last.header.base_offset - answer.from.0;
-            assert!(before < u64::from(query.max_messages.max(1)));
-        }
-    }
-}
-
-impl Model {
-    fn apply(&mut self, time: u64, request: &DataRequest) -> DataResult {
-        self.try_apply(time, request)
-            .unwrap_or_else(DataResult::Failed)
-    }
-
-    fn named(&mut self, request: &DataRequest) -> Result<&mut ModelPartition, Refusal> {
-        let partition = request.key().partition.0;
-        let model = self.partitions.get_mut(&partition).ok_or(Absent::NotHere)?;
-        let (here, named) = (model.incarnation, request.incarnation());
-        if here == named {
-            Ok(model)
-        } else {
-            Err(Absent::OtherIncarnation { here, named }.into())
-        }
-    }
-
-    fn try_apply(&mut self, time: u64, request: &DataRequest) -> Result<DataResult, Refusal> {
-        let partition = request.key().partition.0;
-        match request {
-            DataRequest::CreatePartition {
-                incarnation,
-                admitted,
-                ..
-            } => {
-                let here = self
-                    .partitions
-                    .get(&partition)
-                    .map(|model| model.incarnation);
-                match here {
-                    None if admitted.0 < self.dropped => return Err(Absent::NotHere.into()),
-                    Some(here) if here > *incarnation => {
-                        let named = *incarnation;
-                        return Err(Absent::OtherIncarnation { here, named }.into());
-                    }
-                    Some(here) if here == *incarnation => {}
-                    None | Some(_) => {
-                        let model = ModelPartition {
-                            incarnation: *incarnation,
-                            start: 0,
-                            messages: Vec::new(),
-                            producers: Vec::new(),
-                            consumers: BTreeMap::new(),
-                        };
-                        self.partitions.insert(partition, model);
-                    }
-                }
-                Ok(DataResult::Created)
-            }
-            DataRequest::DropPartition {
-                incarnation,
-                dropped,
-                ..
-            } => {
-                self.dropped = self.dropped.max(dropped.0);
-                if self
-                    .partitions
-                    .get(&partition)
-                    .is_some_and(|model| model.incarnation <= *incarnation)
-                {
-                    self.partitions.remove(&partition);
-                }
-                Ok(DataResult::Dropped)
-            }
-            DataRequest::Append { batch, .. } => self.named(request)?.append(time, batch),
-            DataRequest::StoreOffset {
-                consumer, offset, ..
-            } => self.named(request)?.store(consumer, *offset),
-            DataRequest::DeleteOffset { consumer, .. } => {
-                let deleted = self.named(request)?.consumers.remove(consumer);
-                let stored = Offset(deleted.ok_or(Refusal::OffsetNotStored)?);
-                Ok(DataResult::OffsetDeleted { stored })
-            }
-            DataRequest::TruncateHead { offset, .. } => {
-                let model = self.named(request)?;
-                if offset.0 > model.messages.len() as u64 {
-                    return Err(model.out_of_range(*offset));
-                }
-                model.start = model.start.max(offset.0);
-                let start = Offset(model.start);
-                Ok(DataResult::HeadTruncated { start })
-            }
-        }
-    }
-}
-
-impl ModelPartition {
-    fn out_of_range(&self, offset: Offset) -> Refusal {
-        let (start, end) = (Offset(self.start), Offset(self.messages.len() as u64));
-        Refusal::OffsetOutOfRange { offset, start, end }
-    }
-
-    fn append(&mut self, time: u64, batch: &Batch) -> Result<DataResult, Refusal> {
-        let (producer, sequence) = (batch.header.producer, batch.header.sequence);
-        let offset = self.messages.len() as u64;
-        if producer != 0 {
-            let place = self.producers.iter().position(|(id, _)| *id == producer);
-            let mut sent = match place {
-                Some(place) => self.producers[place].1.clone(),
-                None if sequence == 1 => Vec::new(),
-                None => return Err(Refusal::ProducerUnknown { sequence }),
-            };
-            let last = sent.last().map_or(0, |(sequence, ..)| *sequence);
-            if sequence > last + 1 {
-                let expected = last + 1;
-                return Err(Refusal::SequenceOutOfOrder { sequence, expected });
-            }
-            if let Some((_, checksum, offset)) =
-                sent.iter().find(|(number, ..)| *number == sequence)
-            {
-                let base_offset = Offset(*offset);
-                return if last - sequence >= 5 {
-                    Err(Refusal::SequenceTooOld { sequence, last })
-                } else if *checksum == batch.header.checksum {
-                    Ok(DataResult::Appended {
-                        base_offset,
-                        repeated: true,
-                    })
-                } else {
-                    Err(Refusal::SequenceReused {
-                        sequence,
-                        offset: base_offset,
-                    })
-                };
-            }
-            sent.push((sequence, batch.header.checksum, offset));
-            self.producers.retain(|(id, _)| *id != producer);
-            self.producers.push((producer, sent));
-            if self.producers.len() > 3 {
-                self.producers.remove(0);
-            }
-        }
-        for message in batch.messages() {
-            self.messages
-                .push((time, message.expect("built here").payload));
-        }
-        Ok(DataResult::Appended {
-            base_offset: Offset(offset),
-            repeated: false,
-        })
-    }
-
-    fn store(&mut self, consumer: &str, offset: Offset) -> Result<DataResult, Refusal> {
-        if offset.0 >= self.messages.len() as u64 {
-            return Err(self.out_of_range(offset));
-        }
-        if !self.consumers.contains_key(consumer) && self.consumers.len() == 3 {
-            return Err(Refusal::TooManyConsumers { limit: 3 });
-        }
-        let stored = self
-            .consumers
-            .entry(consumer.to_string())
-            .or_insert(offset.0);
-        *stored = offset.0.max(*stored);
-        Ok(DataResult::Stored {
-            stored: Offset(*stored),
-        })
     }
 }
 
