@@ -1,0 +1,148 @@
+//! Settings that contradict one another.
+
+use super::{Entry, Problem, Value, problem::Origin};
+
+/// `larger` must be at least `factor` times `smaller`, or more than it.
+struct Rule {
+    larger: &'static str,
+    smaller: &'static str,
+    relation: Relation,
+    why: &'static str,
+}
+
+#[derive(Clone, Copy)]
+enum Relation {
+    AtLeastTimes(u64),
+    MoreThan,
+}
+
+const fn at_least(larger: &'static str, smaller: &'static str, why: &'static str) -> Rule {
+    Rule {
+        larger,
+        smaller,
+        relation: Relation::AtLeastTimes(1),
+        why,
+    }
+}
+
+const RULES: &[Rule] = &[
+    Rule {
+        larger: "cluster.timeouts.session_timeout",
+        smaller: "cluster.timeouts.heartbeat_interval",
+        relation: Relation::AtLeastTimes(2),
+        why: "one late sign of life would end a session",
+    },
+    at_least(
+        "cluster.timeouts.session_timeout",
+        "cluster.timeouts.disconnect_grace",
+        "a session without a connection would outlive one that is silent",
+    ),
+    at_least(
+        "cluster.limits.partitions",
+        "cluster.limits.partitions_per_topic",
+        "no topic could have so many",
+    ),
+    at_least(
+        "node.connections.bytes_in_flight",
+        "cluster.limits.batch_size",
+        "the largest batch could never be sent",
+    ),
+    at_least(
+        "node.connections.bytes_in_flight_per_shard",
+        "node.connections.bytes_in_flight",
+        "no connection could use its own",
+    ),
+    at_least(
+        "node.connections.queue_hard_max",
+        "node.connections.queue_soft_max",
+        "a connection would be dropped before it is slowed down",
+    ),
+    Rule {
+        larger: "node.connections.queue_hard_max",
+        smaller: "cluster.limits.poll_bytes",
+        relation: Relation::AtLeastTimes(2),
+        why: "two answers in a row would drop a connection",
+    },
+    Rule {
+        larger: "node.connections.idle_timeout",
+        smaller: "cluster.timeouts.poll_wait_max",
+        relation: Relation::MoreThan,
+        why: "a client that waits for messages would be taken for gone",
+    },
+    Rule {
+        larger: "node.connections.idle_timeout",
+        smaller: "cluster.timeouts.heartbeat_interval",
+        relation: Relation::MoreThan,
+        why: "a client that is well would be taken for gone",
+    },
+    Rule {
+        larger: "node.journal.size_max",
+        smaller: "node.journal.file_size",
+        relation: Relation::AtLeastTimes(4),
+        why: "files are recycled as wholes, and one must be free while others are pinned",
+    },
+];
+
+/// Every rule that is broken.
+pub(super) fn contradictions(entries: &[Entry]) -> Vec<Problem> {
+    RULES
+        .iter()
+        .filter_map(|rule| rule.broken(entries))
+        .collect()
+}
+
+impl Rule {
+    fn broken(&self, entries: &[Entry]) -> Option<Problem> {
+        let larger = find(entries, self.larger);
+        let smaller = find(entries, self.smaller);
+        let (left, right) = (magnitude(&larger.value), magnitude(&smaller.value));
+        let (holds, relation) = match self.relation {
+            Relation::AtLeastTimes(1) => (left >= right, "at least".to_owned()),
+            Relation::AtLeastTimes(factor) => (
+                left >= right.saturating_mul(u128::from(factor)),
+                format!("at least {factor} times"),
+            ),
+            Relation::MoreThan => (left > right, "more than".to_owned()),
+        };
+        if holds {
+            return None;
+        }
+        let blamed = if larger.origin == Origin::Default {
+            smaller
+        } else {
+            larger
+        };
+        Some(Problem {
+            origin: blamed.origin.clone(),
+            text: format!(
+                "{} = {} ({}) must be {relation} {} = {} ({}): {}",
+                self.larger,
+                larger.value.display(),
+                larger.origin,
+                self.smaller,
+                smaller.value.display(),
+                smaller.origin,
+                self.why
+            ),
+        })
+    }
+}
+
+fn find<'a>(entries: &'a [Entry], path: &str) -> &'a Entry {
+    let found = entries.iter().find(|entry| entry.setting.path == path);
+    found.expect("rules name settings that exist")
+}
+
+fn magnitude(value: &Value) -> u128 {
+    match value {
+        Value::Count(value) | Value::Size(value) => u128::from(*value),
+        Value::Duration(duration) => duration.as_nanos(),
+        Value::Auto
+        | Value::Switch(_)
+        | Value::Choice(_)
+        | Value::Address(_)
+        | Value::Path(_)
+        | Value::Secret(_)
+        | Value::Unset => unreachable!("rules compare numbers"),
+    }
+}

@@ -1,0 +1,434 @@
+//! Every setting there is: the one table that the loader, the documents and the checks read.
+
+use catalog::Limits as CatalogLimits;
+use wire::BATCH_SIZE_MAX;
+
+use super::value::{HOUR, Kind, MINUTE, SECOND};
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const GIB: u64 = 1024 * MIB;
+const TIB: u64 = 1024 * GIB;
+const MILLISECOND: u64 = SECOND / 1_000;
+
+/// One setting.
+#[derive(Debug)]
+pub struct Setting {
+    /// Its tables and its key, with dots between.
+    pub path: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// What it is unless somebody says otherwise, as it stands in a file; empty for a secret.
+    pub default: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+const fn count(
+    path: &'static str,
+    (min, max): (u64, u64),
+    default: &'static str,
+    doc: &'static str,
+) -> Setting {
+    Setting {
+        path,
+        kind: Kind::Count { min, max },
+        default,
+        doc,
+    }
+}
+
+const fn size(
+    path: &'static str,
+    (min, max): (u64, u64),
+    default: &'static str,
+    doc: &'static str,
+) -> Setting {
+    Setting {
+        path,
+        kind: Kind::Size { min, max },
+        default,
+        doc,
+    }
+}
+
+const fn time(
+    path: &'static str,
+    (min, max): (u64, u64),
+    default: &'static str,
+    doc: &'static str,
+) -> Setting {
+    Setting {
+        path,
+        kind: Kind::Duration { min, max },
+        default,
+        doc,
+    }
+}
+
+const fn other(
+    path: &'static str,
+    kind: Kind,
+    default: &'static str,
+    doc: &'static str,
+) -> Setting {
+    Setting {
+        path,
+        kind,
+        default,
+        doc,
+    }
+}
+
+const fn up_to(max: u32) -> (u64, u64) {
+    // Lossless; `From` is not const.
+    (1, max as u64)
+}
+
+const MAXIMUM: CatalogLimits = CatalogLimits::MAXIMUM;
+
+/// All settings, table by table.
+pub const SETTINGS: &[Setting] = &[
+    // ---- cluster
+    count(
+        "cluster.data_groups",
+        (1, 1_024),
+        "24",
+        "Data groups over which partitions are spread. Fixed when the data directory is formatted.",
+    ),
+    size(
+        "cluster.segment_size",
+        (MIB, 4 * GIB),
+        "\"64 MiB\"",
+        "Size at which a partition begins its next segment file.",
+    ),
+    time(
+        "cluster.timeouts.heartbeat_interval",
+        (100 * MILLISECOND, MINUTE),
+        "\"3 s\"",
+        "How often a client is expected to give a sign of life. A third of it is how often nodes report live sessions.",
+    ),
+    time(
+        "cluster.timeouts.session_timeout",
+        (SECOND, HOUR),
+        "\"10 s\"",
+        "A session that is silent for so long ends. At least twice heartbeat_interval.",
+    ),
+    time(
+        "cluster.timeouts.disconnect_grace",
+        (0, HOUR),
+        "\"1 s\"",
+        "A session whose last connection is lost ends after this unless it attaches again. At most session_timeout.",
+    ),
+    time(
+        "cluster.timeouts.park_timeout",
+        (10 * MILLISECOND, MINUTE),
+        "\"2 s\"",
+        "How long a request waits for metadata that this node has not applied yet before it is answered Retry.",
+    ),
+    time(
+        "cluster.timeouts.poll_wait_max",
+        (0, 10 * MINUTE),
+        "\"30 s\"",
+        "The longest that a poll may wait for messages.",
+    ),
+    // ---- cluster.limits
+    count(
+        "cluster.limits.users",
+        up_to(MAXIMUM.users),
+        "1024",
+        "Users, root included.",
+    ),
+    count(
+        "cluster.limits.sessions",
+        up_to(MAXIMUM.sessions),
+        "16384",
+        "Sessions of all users.",
+    ),
+    count(
+        "cluster.limits.streams",
+        up_to(MAXIMUM.streams),
+        "4096",
+        "Streams.",
+    ),
+    count(
+        "cluster.limits.topics_per_stream",
+        up_to(MAXIMUM.topics_per_stream),
+        "4096",
+        "Topics in one stream.",
+    ),
+    count(
+        "cluster.limits.partitions_per_topic",
+        up_to(MAXIMUM.partitions_per_topic),
+        "1024",
+        "Partitions in one topic. At most partitions.",
+    ),
+    count(
+        "cluster.limits.partitions",
+        up_to(MAXIMUM.partitions),
+        "65536",
+        "Partitions of all topics.",
+    ),
+    count(
+        "cluster.limits.producers_per_partition",
+        (1, 65_536),
+        "1024",
+        "Idempotent producers remembered per partition; one more forgets the one that is silent longest.",
+    ),
+    count(
+        "cluster.limits.consumers_per_partition",
+        (1, 1_000_000),
+        "10000",
+        "Single consumers that may have an offset stored in a partition.",
+    ),
+    size(
+        "cluster.limits.batch_size",
+        (64 * KIB, BATCH_SIZE_MAX as u64),
+        "\"7 MiB\"",
+        "Bytes of one batch of messages; a frame may be 64 KiB larger.",
+    ),
+    count(
+        "cluster.limits.batch_messages",
+        (1, 1_000_000),
+        "65536",
+        "Messages in one batch.",
+    ),
+    count(
+        "cluster.limits.sections",
+        (1, 65_536),
+        "1024",
+        "Partitions in one send, poll or store.",
+    ),
+    size(
+        "cluster.limits.poll_bytes",
+        (64 * KIB, BATCH_SIZE_MAX as u64),
+        "\"7 MiB\"",
+        "Bytes that one poll may ask for.",
+    ),
+    // ---- node
+    other(
+        "node.address",
+        Kind::Address,
+        "\"127.0.0.1:5100\"",
+        "Where clients are listened for. Port 0 lets the kernel choose; the choice is printed.",
+    ),
+    other(
+        "node.data_directory",
+        Kind::Path,
+        "\"data\"",
+        "Where everything durable is. A relative path starts at the working directory. An empty directory is formatted at the first start.",
+    ),
+    other(
+        "node.shards",
+        Kind::AutoOrCount { min: 1, max: 256 },
+        "\"auto\"",
+        "Threads that serve clients. \"auto\": one for each core that the process may use.",
+    ),
+    other(
+        "node.pin_cores",
+        Kind::Switch,
+        "true",
+        "Whether each shard keeps to a core of its own. Only with at most as many shards as cores.",
+    ),
+    other(
+        "node.force_polling",
+        Kind::Switch,
+        "false",
+        "Use the polling driver although io_uring is there. Costs 40-45 % more CPU per request.",
+    ),
+    other(
+        "node.root_password",
+        Kind::Secret,
+        "",
+        "Password with which the first start creates the user root; not needed afterwards. Not set: a random one is made and printed once.",
+    ),
+    size(
+        "node.tail_memory",
+        (16 * MIB, TIB),
+        "\"256 MiB\"",
+        "Memory for the newest messages of all partitions, from which consumers that keep up are served.",
+    ),
+    size(
+        "node.index_memory",
+        (MIB, TIB),
+        "\"48 MiB\"",
+        "Memory for the indexes of full segments.",
+    ),
+    // ---- node.journal
+    other(
+        "node.journal.sync",
+        Kind::Choice(&["always"]),
+        "\"always\"",
+        "When the journal is flushed. \"always\": before anything is acknowledged.",
+    ),
+    size(
+        "node.journal.file_size",
+        (16 * MIB, GIB),
+        "\"64 MiB\"",
+        "Size of a journal file. They are zero-filled in advance and recycled.",
+    ),
+    size(
+        "node.journal.size_max",
+        (64 * MIB, 64 * GIB),
+        "\"512 MiB\"",
+        "Journal since the oldest checkpoint; checkpoints are taken so that it stays below. Bounds how long a start takes. At least four times file_size.",
+    ),
+    // ---- node.connections
+    count(
+        "node.connections.per_shard",
+        (1, 1_000_000),
+        "10000",
+        "Connections of one shard; one more is refused.",
+    ),
+    count(
+        "node.connections.requests_in_flight",
+        (1, 65_536),
+        "1024",
+        "Requests of one connection that are not answered yet; beyond it nothing more is read from it.",
+    ),
+    size(
+        "node.connections.bytes_in_flight",
+        (64 * KIB, GIB),
+        "\"16 MiB\"",
+        "Bytes of requests of one connection that are not answered yet; beyond it nothing more is read from it. At least cluster.limits.batch_size.",
+    ),
+    size(
+        "node.connections.bytes_in_flight_per_shard",
+        (MIB, 64 * GIB),
+        "\"128 MiB\"",
+        "The same for all connections of a shard together. At least bytes_in_flight.",
+    ),
+    size(
+        "node.connections.queue_soft_max",
+        (64 * KIB, GIB),
+        "\"16 MiB\"",
+        "Bytes of answers that wait for one client; beyond it nothing more is read from it.",
+    ),
+    size(
+        "node.connections.queue_hard_max",
+        (MIB, 4 * GIB),
+        "\"64 MiB\"",
+        "Bytes of answers that wait for one client; beyond it the connection is dropped. At least queue_soft_max and twice cluster.limits.poll_bytes.",
+    ),
+    time(
+        "node.connections.slow_timeout",
+        (SECOND, HOUR),
+        "\"30 s\"",
+        "A connection is dropped that stays above queue_soft_max, or takes no byte of what waits for it, for so long.",
+    ),
+    time(
+        "node.connections.idle_timeout",
+        (SECOND, 24 * HOUR),
+        "\"60 s\"",
+        "A connection is closed from which nothing came for so long. More than cluster.timeouts.poll_wait_max and heartbeat_interval.",
+    ),
+    time(
+        "node.connections.linger_timeout",
+        (100 * MILLISECOND, MINUTE),
+        "\"2 s\"",
+        "How long a connection that is being closed may take to read its last answers.",
+    ),
+    // ---- node.passwords
+    count(
+        "node.passwords.threads",
+        (1, 64),
+        "2",
+        "Threads that hash passwords; one check costs some 30 ms of CPU.",
+    ),
+    count(
+        "node.passwords.waiting",
+        (1, 65_536),
+        "256",
+        "Password checks that may wait on one shard; one more is refused.",
+    ),
+    // ---- node.logs
+    other(
+        "node.logs.level",
+        Kind::Choice(&["error", "warn", "info", "debug", "trace"]),
+        "\"info\"",
+        "What is written to standard error: this and everything graver.",
+    ),
+    other(
+        "node.logs.format",
+        Kind::Choice(&["text", "json"]),
+        "\"text\"",
+        "How: \"text\" for people, \"json\" for programs, one object a line.",
+    ),
+];
+
+/// The setting at `path`.
+pub(super) fn setting(path: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.path == path)
+}
+
+impl Setting {
+    /// The table that holds it.
+    #[must_use]
+    pub fn table(&self) -> &'static str {
+        self.path.rsplit_once('.').map_or("", |(table, _)| table)
+    }
+
+    /// Its name within the table.
+    #[must_use]
+    pub fn key(&self) -> &'static str {
+        self.path.rsplit_once('.').map_or(self.path, |(_, key)| key)
+    }
+
+    /// The environment variable that sets it.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!(
+            "{ENVIRONMENT_PREFIX}{}",
+            self.path.replace('.', "__").to_uppercase()
+        )
+    }
+}
+
+/// What the names of all our environment variables begin with.
+pub(super) const ENVIRONMENT_PREFIX: &str = "COHORT__";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_unique_and_tables_are_in_one_piece() {
+        let mut tables: Vec<&str> = SETTINGS.iter().map(Setting::table).collect();
+        tables.dedup();
+        let mut seen = std::collections::BTreeSet::new();
+        tables
+            .iter()
+            .for_each(|table| assert!(seen.insert(table), "{table} is in two pieces"));
+        let mut paths = std::collections::BTreeSet::new();
+        SETTINGS
+            .iter()
+            .for_each(|setting| assert!(paths.insert(setting.path)));
+    }
+
+    #[test]
+    fn catalog_limits_default_to_what_the_catalog_starts_with() {
+        for (name, value) in [
+            ("users", CatalogLimits::INITIAL.users),
+            ("sessions", CatalogLimits::INITIAL.sessions),
+            ("streams", CatalogLimits::INITIAL.streams),
+            (
+                "topics_per_stream",
+                CatalogLimits::INITIAL.topics_per_stream,
+            ),
+            (
+                "partitions_per_topic",
+                CatalogLimits::INITIAL.partitions_per_topic,
+            ),
+            ("partitions", CatalogLimits::INITIAL.partitions),
+        ] {
+            let setting = setting(&format!("cluster.limits.{name}")).unwrap();
+            assert_eq!(setting.default, value.to_string(), "{name}");
+        }
+    }
+
+    #[test]
+    fn variable_names_the_tables() {
+        let setting = setting("node.connections.per_shard").unwrap();
+        assert_eq!(setting.variable(), "COHORT__NODE__CONNECTIONS__PER_SHARD");
+    }
+}
