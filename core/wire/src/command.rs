@@ -175,3 +175,36 @@ impl Command {
         self as u32
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Command, Plane};
+
+    #[test]
+    fn codes_rise_and_lead_back_to_their_commands() {
+        assert!(Command::ALL.is_sorted_by(|a, b| a.code() < b.code()));
+        for command in Command::ALL {
+            assert_eq!(Command::from_code(command.code()), Some(*command));
+        }
+        for unknown in [0, 2, 38, 610, 900, u32::MAX] {
+            assert_eq!(Command::from_code(unknown), None);
+        }
+    }
+
+    /// What is allowed before login must not grow unnoticed.
+    #[test]
+    fn only_four_commands_concern_the_connection() {
+        let connection: std::vec::Vec<Command> = Command::ALL
+            .iter()
+            .copied()
+            .filter(|command| command.plane() == Plane::Connection)
+            .collect();
+        let expected = [
+            Command::Ping,
+            Command::Login,
+            Command::Attach,
+            Command::LoginWithToken,
+        ];
+        assert_eq!(connection, expected);
+    }
+}

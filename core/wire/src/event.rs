@@ -233,3 +233,44 @@ impl Event {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        Bytes, Event, EventCode, EvictionReason, FrameHeader, ServerStopping, SessionNumber,
+    };
+
+    #[test]
+    fn codes_and_reasons_lead_back_to_themselves() {
+        for code in EventCode::ALL {
+            assert_eq!(EventCode::from_code(code.code()), Some(*code));
+        }
+        for reason in EvictionReason::ALL {
+            assert_eq!(EvictionReason::from_code(reason.code()), Some(*reason));
+        }
+        assert_eq!(EventCode::from_code(904), None);
+        assert_eq!(EvictionReason::from_code(0), None);
+    }
+
+    #[test]
+    fn events_and_reasons_of_a_later_version_are_passed_over() {
+        let header = FrameHeader::event(904, 0, SessionNumber(1));
+        assert_eq!(Event::decode(&header, Bytes::from_static(b"new")), Ok(None));
+        let header = FrameHeader::event(901, 99, SessionNumber(1));
+        assert_eq!(Event::decode(&header, Bytes::new()), Ok(None));
+    }
+
+    #[test]
+    fn reason_comes_only_with_an_eviction() {
+        let evicted = Event::Evicted(EvictionReason::Expired);
+        assert_eq!(evicted.reason(), 1);
+        let stopping = Event::ServerStopping(ServerStopping { time_left_ms: 5 });
+        assert_eq!(stopping.reason(), 0);
+        let mut header = stopping.header(SessionNumber(0));
+        header.status = 1;
+        assert_eq!(
+            Event::decode(&header, stopping.encode()).unwrap_err().field,
+            "reason"
+        );
+    }
+}

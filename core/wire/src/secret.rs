@@ -50,3 +50,34 @@ impl Field for SessionSecret {
         writer.bytes(&self.0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::format;
+
+    use super::{Password, SessionSecret};
+    use crate::{ChangePassword, Identifier, Login, Request};
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let password = Password("hush".into());
+        let login = Login {
+            name: "alice".into(),
+            password: password.clone(),
+        };
+        let change = ChangePassword {
+            user: Identifier::Number(2),
+            current: password.clone(),
+            new: password,
+        };
+        let shown = format!("{:?} {:?}", Request::from(login), Request::from(change));
+        assert!(
+            shown.contains("alice") && !shown.contains("hush"),
+            "{shown}"
+        );
+        assert_eq!(
+            format!("{:?}", SessionSecret([7; 32])),
+            "SessionSecret(hidden)"
+        );
+    }
+}

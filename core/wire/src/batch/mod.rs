@@ -287,11 +287,8 @@ impl BatchHeader {
     /// Offset of the last message of a stamped batch. Saturates on nonsense.
     #[must_use]
     pub const fn last_offset(&self) -> Offset {
-        Offset(
-            self.base_offset
-                .saturating_add(self.count as u64)
-                .saturating_sub(1),
-        )
+        let others = (self.count as u64).saturating_sub(1);
+        Offset(self.base_offset.saturating_add(others))
     }
 
     /// The producer.
