@@ -137,6 +137,11 @@ pub enum Effect {
         /// The connection.
         connection: ConnectionId,
     },
+    /// The connection carries a session now: frames of the full size may come.
+    Admit {
+        /// The connection.
+        connection: ConnectionId,
+    },
     /// Read nothing more from this connection until it is resumed: too much of it is in flight.
     Pause {
         /// The connection.

@@ -511,6 +511,7 @@ impl Shard {
             self.signs.disconnected(before.session);
         }
         self.signs.connected(binding.client, binding.session);
+        self.desk.push(Effect::Admit { connection });
     }
 
     /// A sign of life of the session that the connection carries.

@@ -213,6 +213,7 @@ impl Node {
                     .or_default()
                     .push(Received::Closed);
             }
+            Effect::Admit { .. } => {}
             Effect::Pause { connection } => {
                 assert_ne!(self.paused.insert(connection, true), Some(true));
             }
