@@ -1,0 +1,258 @@
+//! A disk that keeps what was flushed, and of the rest whatever chance leaves.
+//!
+//! Every file and directory has two states: what a running process sees, and what is sure to be there after
+//! the power was lost. Between them lie the changes that nobody has flushed. A process that dies takes
+//! nothing with it; see [`Disk::lose_power`] for what a power failure does.
+
+mod file;
+mod path;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+
+use crate::random::Random;
+use file::File;
+pub use path::{Directory, Name, Path};
+
+/// A file, whatever it is called at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Inode(u64);
+
+/// How far the changes of a file or directory had got when a flush began: what came later is not in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark(u64);
+
+/// A disk of one node.
+#[derive(Debug)]
+pub struct Disk {
+    /// Bytes that are written whole or not at all.
+    sector: usize,
+    directories: BTreeMap<Directory, Entries>,
+    files: BTreeMap<Inode, File>,
+    inodes: u64,
+    changes: u64,
+}
+
+/// The names in one directory.
+#[derive(Debug, Default)]
+struct Entries {
+    durable: BTreeMap<Name, Inode>,
+    current: BTreeMap<Name, Inode>,
+    /// Oldest first.
+    pending: VecDeque<(u64, EntryChange)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum EntryChange {
+    Link(Name, Inode),
+    Unlink(Name),
+    Rename(Name, Name),
+}
+
+impl Disk {
+    /// An empty disk that writes sectors of so many bytes.
+    #[must_use]
+    pub const fn new(sector: usize) -> Self {
+        Self {
+            sector,
+            directories: BTreeMap::new(),
+            files: BTreeMap::new(),
+            inodes: 0,
+            changes: 0,
+        }
+    }
+
+    /// The directories that hold anything.
+    pub fn directories(&self) -> impl Iterator<Item = Directory> + '_ {
+        let mut held = self.directories.iter();
+        std::iter::from_fn(move || {
+            held.by_ref()
+                .find(|(_, entries)| !entries.current.is_empty())
+                .map(|(directory, _)| *directory)
+        })
+    }
+
+    /// The files of a directory, in the order of their names.
+    pub fn list(&self, directory: Directory) -> impl Iterator<Item = (Name, Inode)> + '_ {
+        let entries = self.directories.get(&directory);
+        entries
+            .into_iter()
+            .flat_map(|entries| &entries.current)
+            .map(|(name, inode)| (*name, *inode))
+    }
+
+    /// The file under this name.
+    #[must_use]
+    pub fn find(&self, path: Path) -> Option<Inode> {
+        let entries = self.directories.get(&path.directory)?;
+        entries.current.get(&path.name).copied()
+    }
+
+    /// The file under this name, made empty if there is none.
+    pub fn open(&mut self, path: Path) -> Inode {
+        if let Some(inode) = self.find(path) {
+            return inode;
+        }
+        self.inodes += 1;
+        let inode = Inode(self.inodes);
+        self.files.insert(inode, File::default());
+        self.change_entry(path.directory, EntryChange::Link(path.name, inode));
+        inode
+    }
+
+    /// Bytes of a file.
+    ///
+    /// # Panics
+    /// When there is no such file.
+    #[must_use]
+    pub fn size(&self, inode: Inode) -> u64 {
+        self.file(inode).size()
+    }
+
+    /// Bytes of a file that no unflushed change touches, as ranges, for faults.
+    #[must_use]
+    pub fn flushed_ranges(&self, inode: Inode) -> Vec<(u64, u64)> {
+        self.file(inode).flushed_ranges()
+    }
+
+    /// Reads a range; less than asked for at the end of the file.
+    #[must_use]
+    pub fn read(&self, inode: Inode, position: u64, length: u64) -> Bytes {
+        self.file(inode).read(position, length)
+    }
+
+    /// Writes a range; the file grows as needed. A file that is gone meanwhile is written all the same.
+    pub fn write(&mut self, inode: Inode, position: u64, bytes: Bytes) {
+        self.changes += 1;
+        let change = self.changes;
+        if let Some(file) = self.files.get_mut(&inode) {
+            file.write(change, position, bytes);
+        }
+    }
+
+    /// Cuts a file, or extends it by zeros.
+    pub fn set_size(&mut self, inode: Inode, size: u64) {
+        self.changes += 1;
+        let change = self.changes;
+        if let Some(file) = self.files.get_mut(&inode) {
+            file.set_size(change, size);
+        }
+    }
+
+    /// Gives a file another name in its directory, in place of the one that has it.
+    pub fn rename(&mut self, directory: Directory, from: Name, to: Name) {
+        if self
+            .find(Path {
+                directory,
+                name: from,
+            })
+            .is_some()
+        {
+            self.change_entry(directory, EntryChange::Rename(from, to));
+        }
+    }
+
+    /// Removes a name, if it is there.
+    pub fn remove(&mut self, path: Path) {
+        if self.find(path).is_some() {
+            self.change_entry(path.directory, EntryChange::Unlink(path.name));
+        }
+    }
+
+    /// Where a flush that begins now will end.
+    #[must_use]
+    pub const fn mark(&self) -> Mark {
+        Mark(self.changes)
+    }
+
+    /// A flush of a file is done: its changes up to the mark are durable.
+    pub fn flushed(&mut self, inode: Inode, mark: Mark) {
+        if let Some(file) = self.files.get_mut(&inode) {
+            file.flushed(mark.0);
+        }
+    }
+
+    /// A flush of a directory is done: its names up to the mark are durable.
+    pub fn flushed_directory(&mut self, directory: Directory, mark: Mark) {
+        if let Some(entries) = self.directories.get_mut(&directory) {
+            while let Some((_, change)) = entries.pending.pop_front_if(|(at, _)| *at <= mark.0) {
+                change.apply(&mut entries.durable);
+            }
+        }
+        self.forget_unnamed();
+    }
+
+    /// The power is lost. Of the unflushed changes of each directory a beginning survives; of those of
+    /// each file anything: all, nothing, a beginning with the next write torn, or of each sector another
+    /// state that it went through, as if they were written in any order.
+    pub fn lose_power(&mut self, random: &mut Random) {
+        for entries in self.directories.values_mut() {
+            let survive = random.index(entries.pending.len() + 1);
+            for (_, change) in entries.pending.drain(..).take(survive) {
+                change.apply(&mut entries.durable);
+            }
+            entries.current.clone_from(&entries.durable);
+        }
+        for file in self.files.values_mut() {
+            file.lose_power(random, self.sector);
+        }
+        self.forget_unnamed();
+    }
+
+    /// Flips one bit where it lies, as rot does.
+    pub fn flip(&mut self, inode: Inode, position: u64, bit: u8) {
+        if let Some(file) = self.files.get_mut(&inode) {
+            file.flip(position, bit);
+        }
+    }
+
+    fn file(&self, inode: Inode) -> &File {
+        self.files.get(&inode).expect("a named file is there")
+    }
+
+    fn change_entry(&mut self, directory: Directory, change: EntryChange) {
+        self.changes += 1;
+        let entries = self.directories.entry(directory).or_default();
+        change.apply(&mut entries.current);
+        entries.pending.push_back((self.changes, change));
+    }
+
+    fn forget_unnamed(&mut self) {
+        let mut named = BTreeSet::new();
+        for entries in self.directories.values() {
+            named.extend(entries.durable.values().copied());
+            named.extend(entries.current.values().copied());
+            named.extend(
+                entries
+                    .pending
+                    .iter()
+                    .filter_map(|(_, change)| match change {
+                        EntryChange::Link(_, inode) => Some(*inode),
+                        EntryChange::Unlink(_) | EntryChange::Rename(..) => None,
+                    }),
+            );
+        }
+        self.files.retain(|inode, _| named.contains(inode));
+    }
+}
+
+impl EntryChange {
+    fn apply(self, entries: &mut BTreeMap<Name, Inode>) {
+        match self {
+            Self::Link(name, inode) => {
+                entries.insert(name, inode);
+            }
+            Self::Unlink(name) => {
+                entries.remove(&name);
+            }
+            Self::Rename(from, to) => {
+                if let Some(inode) = entries.remove(&from) {
+                    entries.insert(to, inode);
+                }
+            }
+        }
+    }
+}

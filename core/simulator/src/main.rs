@@ -1,0 +1,3 @@
+//! `cohort-simulator`: one run, or many.
+
+fn main() {}
