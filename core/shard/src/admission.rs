@@ -267,7 +267,7 @@ impl Shard {
         partition: PartitionId,
         batch: &Batch,
     ) -> Result<PartitionAddress, Failure> {
-        let size_max = self.config.limits.batch_size();
+        let size_max = self.config.limits.batch_size;
         if batch.header.size > size_max {
             let text = format!(
                 "the batch has {} bytes; {size_max} are the limit",

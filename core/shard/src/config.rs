@@ -46,6 +46,12 @@ pub struct Config {
     pub segment_size: u64,
     /// Bytes of recent batches kept in memory, per data group.
     pub tail_budget: u64,
+    /// Bytes of indexes of full segments kept in memory, per data group.
+    pub index_budget: u64,
+    /// Idempotent producers remembered per partition.
+    pub producers_max: u32,
+    /// Single consumers that may have an offset stored in a partition.
+    pub consumers_max: u32,
     /// Clients in the client table of the metadata group.
     pub clients_max: u32,
 }
@@ -63,6 +69,8 @@ pub struct Limits {
     pub bytes_in_flight: u64,
     /// Bytes in flight on all connections of the shard together.
     pub bytes_in_flight_shard: u64,
+    /// The largest batch taken, header included, bytes; leaves [`FRAME_RESERVE`] of a frame.
+    pub batch_size: u32,
     /// Messages in one batch.
     pub batch_messages: u32,
     /// The longest wait of a poll, milliseconds.
@@ -75,16 +83,9 @@ pub struct Limits {
     pub passwords: u32,
 }
 
-/// Bytes of a frame that are not the batch: headers, names, the other sections of an answer.
-const FRAME_RESERVE: u32 = 64 * 1024;
-
-impl Limits {
-    /// The largest batch taken, bytes: one that fits a frame also when it is served.
-    #[must_use]
-    pub const fn batch_size(&self) -> u32 {
-        self.frame_size.saturating_sub(FRAME_RESERVE)
-    }
-}
+/// Bytes of a frame that are left for other things than a batch: headers, names, the other sections of an
+/// answer.
+pub const FRAME_RESERVE: u32 = 64 * 1024;
 
 impl Config {
     /// The shard of this node that hosts a consensus group.

@@ -27,13 +27,14 @@ mod liveness;
 mod pending;
 mod poll;
 mod reconcile;
+mod recovery;
 mod shard;
 #[cfg(test)]
 mod tests;
 mod verify;
 mod work;
 
-pub use config::{Config, Limits, Node, shard_of_group};
+pub use config::{Config, FRAME_RESERVE, Limits, Node, shard_of_group};
 pub use connection::Binding;
 pub use event::{
     ConnectionId, Effect, GroupSnapshot, Input, IoTicket, MeshMessage, Note, Secret, StateSnapshot,

@@ -221,6 +221,9 @@ impl Shard {
         DataConfig {
             segment_size: self.config.segment_size,
             tail_budget: self.config.tail_budget,
+            index_budget: self.config.index_budget,
+            producers_max: self.config.producers_max as usize,
+            consumers_max: self.config.consumers_max as usize,
             ..DataConfig::new(group)
         }
     }

@@ -86,6 +86,7 @@ pub(super) fn config(shard: u16, shard_count: u16) -> Config {
             requests_in_flight: 8,
             bytes_in_flight: 256 * 1024,
             bytes_in_flight_shard: 1024 * 1024,
+            batch_size: 960 * 1024,
             batch_messages: 1_000,
             poll_wait: 30_000,
             poll_bytes: 64 * 1024,
@@ -98,6 +99,9 @@ pub(super) fn config(shard: u16, shard_count: u16) -> Config {
         park_timeout: 2 * SECOND,
         segment_size: 64 * 1024,
         tail_budget: 64 * 1024,
+        index_budget: 64 * 1024,
+        producers_max: 100,
+        consumers_max: 100,
         clients_max: 100,
     }
 }
