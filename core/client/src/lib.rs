@@ -19,6 +19,8 @@ mod backoff;
 mod consumer;
 mod error;
 mod frames;
+#[cfg(test)]
+mod lossy;
 mod producer;
 mod random;
 mod session;

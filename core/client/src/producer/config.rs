@@ -32,8 +32,8 @@ pub struct ProducerConfig {
     pub request_size_max: usize,
     /// Requests that may be unanswered.
     pub in_flight_max: usize,
-    /// Batches of one partition that may be unanswered, 1 to 5: partitions remember the last five of a
-    /// producer.
+    /// Batches of one partition that may be unanswered; more than five come to nothing, since partitions
+    /// remember the last five of a producer.
     pub in_flight_per_partition_max: usize,
     /// Bytes of batches that may be held, unanswered ones included; then `push` says that it is full.
     pub memory_max: usize,

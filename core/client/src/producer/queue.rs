@@ -7,6 +7,9 @@ use wire::{Batch, BatchBuilder, Message, ProducerId};
 use super::BatchId;
 use crate::ClientError;
 
+/// Batches of a producer whose offsets a partition keeps.
+pub(super) const BATCHES_KEPT: u64 = 5;
+
 /// One partition's part of a producer.
 ///
 /// Order is kept by the partition itself: it refuses a batch whose sequence skips one. So batches are sent
@@ -84,10 +87,6 @@ impl Queue {
         self.open.is_none() && self.batches.is_empty()
     }
 
-    pub(super) fn in_flight(&self) -> usize {
-        self.batches.iter().filter(|batch| batch.in_flight).count()
-    }
-
     /// Adds a message to the open batch, which is begun under `id` if there is none.
     pub(super) fn push(&mut self, message: &Message, id: BatchId, now: u64) -> (BatchId, u32) {
         let open = self.open.get_or_insert_with(|| Open {
@@ -116,10 +115,25 @@ impl Queue {
         });
     }
 
-    /// Whether one more batch may be sent.
+    /// Whether one more batch may be sent: the waiting one that comes first, or a new one.
     pub(super) fn may_send(&self, now: u64, window: usize) -> bool {
         let window = if self.cautious { 1 } else { window };
-        now >= self.blocked_until && self.in_flight() < window
+        let waiting = self.batches.iter().find(|batch| !batch.in_flight);
+        let (identity, sequence) = waiting
+            .and_then(Sealed::number)
+            .unwrap_or((self.identity, self.next_sequence));
+        let mut in_flight = self.batches.iter().filter(|batch| batch.in_flight);
+        if now < self.blocked_until || in_flight.clone().count() >= window {
+            return false;
+        }
+        // Under another identity the partition could not tell the order; and a repetition of the oldest
+        // batch must still find its offset kept.
+        in_flight.all(|batch| {
+            let number = batch.number();
+            number.is_some_and(|(other, oldest)| {
+                other == identity && sequence < oldest + BATCHES_KEPT
+            })
+        })
     }
 
     /// The index of the batch to be sent next, if one waits and may be sent.
@@ -169,12 +183,17 @@ impl Queue {
 }
 
 impl Sealed {
-    /// The number under which it was sent last.
-    pub(super) fn identity(&self) -> Option<ProducerId> {
+    /// Identity and sequence under which it was sent last.
+    fn number(&self) -> Option<(ProducerId, u64)> {
         match &self.content {
-            Content::Numbered(batch) => Some(batch.header.producer()),
+            Content::Numbered(batch) => Some((batch.header.producer(), batch.header.sequence)),
             Content::Fresh(_) | Content::Unnumbered(_) | Content::Taken => None,
         }
+    }
+
+    /// The identity under which it was sent last.
+    pub(super) fn identity(&self) -> Option<ProducerId> {
+        self.number().map(|(identity, _)| identity)
     }
 
     /// It was certainly not appended: its number is free.

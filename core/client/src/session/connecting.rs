@@ -302,7 +302,7 @@ impl Session {
                 lane.failures = lane.failures.saturating_add(1);
                 lane.address = (lane.address + 1) % self.config.addresses.len();
                 if lane.failures.is_multiple_of(count) {
-                    if index == 0 && self.registered.is_none() {
+                    if index == 0 && self.registered.is_none() && self.phase == Phase::Open {
                         self.effects.push_back(Effect::Unreachable {
                             address: self.config.addresses[tried].clone(),
                             reason: reason.to_string(),

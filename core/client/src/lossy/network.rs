@@ -1,0 +1,181 @@
+//! A network that cuts, delays and reorders, with the broker at its end.
+
+use alloc::{collections::BTreeMap, vec::Vec};
+
+use bytes::{Bytes, BytesMut};
+use wire::FRAME_SIZE_MAX;
+
+use super::{MS, broker::Broker};
+use crate::{ConnectionId, Frame, next_frame, random::Random};
+
+/// How often things go wrong, per mille.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Faults {
+    /// An attempt to connect fails.
+    pub(super) refuse_connection: u64,
+    /// A connection is cut when a frame is sent; what is on its way to the client is lost, what is on its
+    /// way to the broker perhaps.
+    pub(super) cut: u64,
+    /// The broker refuses a request, or a section, for the moment.
+    pub(super) busy: u64,
+    /// The broker executes a request and says that it does not know.
+    pub(super) unknown: u64,
+    /// The broker never answers a request; perhaps it executes it.
+    pub(super) ignore: u64,
+    /// The broker forgets every session.
+    pub(super) forget_sessions: u64,
+    /// The longest delay of a frame, milliseconds.
+    pub(super) delay_ms: u64,
+}
+
+/// What comes back to the client.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    Connected(ConnectionId),
+    Gone(ConnectionId),
+    Frame(ConnectionId, Frame),
+}
+
+#[derive(Debug)]
+enum Event {
+    ToClient(Arrival),
+    ToBroker(ConnectionId, Frame),
+}
+
+pub(super) struct Network {
+    pub(super) broker: Broker,
+    pub(super) faults: Faults,
+    random: Random,
+    events: BTreeMap<(u64, u64), Event>,
+    next_event: u64,
+    /// Connections that are up, with the time of the last frame towards the client: frames of one
+    /// connection arrive in order.
+    open: BTreeMap<ConnectionId, u64>,
+    pub(super) cuts: u64,
+}
+
+impl Network {
+    pub(super) fn new(seed: u64, partitions: u32, faults: Faults) -> Self {
+        Self {
+            broker: Broker::new(partitions),
+            faults,
+            random: Random::new(seed ^ 0xfeed),
+            events: BTreeMap::new(),
+            next_event: 0,
+            open: BTreeMap::new(),
+            cuts: 0,
+        }
+    }
+
+    pub(super) fn next_time(&self) -> Option<u64> {
+        self.events.first_key_value().map(|((time, _), _)| *time)
+    }
+
+    pub(super) fn connect(&mut self, now: u64, connection: ConnectionId) {
+        if self.strikes(self.faults.refuse_connection) {
+            return self.later(now, Event::ToClient(Arrival::Gone(connection)));
+        }
+        self.open.insert(connection, now);
+        self.later(now, Event::ToClient(Arrival::Connected(connection)));
+    }
+
+    pub(super) fn close(&mut self, connection: ConnectionId) {
+        self.open.remove(&connection);
+    }
+
+    pub(super) fn send(&mut self, now: u64, connection: ConnectionId, frame: &[Bytes]) {
+        if !self.open.contains_key(&connection) {
+            return;
+        }
+        let mut bytes = BytesMut::new();
+        frame.iter().for_each(|part| bytes.extend_from_slice(part));
+        let frame = next_frame(&mut bytes, FRAME_SIZE_MAX)
+            .expect("a sound frame")
+            .expect("a whole frame");
+        let cut = self.strikes(self.faults.cut);
+        if !cut || self.random.between(0, 1) == 0 {
+            // The broker's shards take their time, so requests overtake each other behind the socket.
+            self.later(now, Event::ToBroker(connection, frame));
+        }
+        if cut {
+            self.cut(now, connection);
+        }
+    }
+
+    fn cut(&mut self, now: u64, connection: ConnectionId) {
+        self.cuts += 1;
+        self.open.remove(&connection);
+        self.events.retain(|_, event| match event {
+            Event::ToClient(
+                Arrival::Frame(other, _) | Arrival::Connected(other) | Arrival::Gone(other),
+            ) => *other != connection,
+            Event::ToBroker(..) => true,
+        });
+        self.later(now, Event::ToClient(Arrival::Gone(connection)));
+    }
+
+    /// What arrives at the client at this time; lets the broker work.
+    pub(super) fn take(&mut self, now: u64) -> Vec<Arrival> {
+        let mut arrivals = Vec::new();
+        while let Some(entry) = self.events.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            match entry.remove() {
+                Event::ToClient(arrival) => arrivals.push(arrival),
+                Event::ToBroker(connection, frame) => self.execute(now, connection, frame),
+            }
+        }
+        arrivals
+    }
+
+    fn execute(&mut self, now: u64, connection: ConnectionId, frame: Frame) {
+        if self.strikes(self.faults.forget_sessions) {
+            self.broker.forget_sessions();
+        }
+        if self.strikes(self.faults.ignore) {
+            if self.random.between(0, 1) == 0 {
+                self.broker.handle(frame, || false);
+            }
+            return;
+        }
+        let busy = self.faults.busy;
+        let unknown = self.strikes(self.faults.unknown);
+        let mut random = Random::new(self.random.next());
+        let header = frame.header;
+        let (wait, reply) = self.broker.handle(frame, || random.between(0, 999) < busy);
+        let reply = if unknown {
+            Broker::outcome_unknown(&header)
+        } else {
+            reply
+        };
+        let Some(last) = self.open.get_mut(&connection) else {
+            return;
+        };
+        let delay = self.random.between(0, self.faults.delay_ms * MS);
+        // A long poll does not hold up what comes after it.
+        let time = (now + delay + wait).max(if wait == 0 { *last } else { 0 });
+        if wait == 0 {
+            *last = time;
+        }
+        self.at(time, Event::ToClient(Arrival::Frame(connection, reply)));
+    }
+
+    fn delay(&mut self) -> u64 {
+        self.random.between(0, self.faults.delay_ms * MS) + MS / 10
+    }
+
+    fn later(&mut self, now: u64, event: Event) {
+        let time = now + self.delay();
+        self.at(time, event);
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.next_event += 1;
+        self.events.insert((time, self.next_event), event);
+    }
+
+    fn strikes(&mut self, per_mille: u64) -> bool {
+        self.random.between(0, 999) < per_mille
+    }
+}
