@@ -3,4 +3,13 @@
 //! The pure crates decide, `storage` and `network` do; this crate starts them, joins them in one loop per
 //! shard, and ends them.
 
+pub mod arguments;
 pub mod config;
+mod exit;
+pub mod logging;
+pub mod password;
+pub mod process_limits;
+pub mod random;
+pub mod signals;
+
+pub use exit::Exit;

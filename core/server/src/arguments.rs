@@ -1,0 +1,179 @@
+//! The command line.
+
+use std::{ffi::OsString, fmt::Write, path::PathBuf};
+
+use lexopt::{Arg, Parser, ValueExt};
+
+use crate::Exit;
+
+/// What the process is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Serve.
+    Run,
+    /// Say whether the configuration is taken, and end.
+    Check,
+    /// Print the configuration that is in force, and end.
+    PrintConfig,
+    /// Print an example with every setting, and end.
+    PrintExample,
+    /// Print the help, and end.
+    Help,
+    /// Print the version, and end.
+    Version,
+}
+
+/// A command line that was understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arguments {
+    /// What to do.
+    pub action: Action,
+    /// The configuration file.
+    pub file: Option<PathBuf>,
+    /// Settings, in order.
+    pub settings: Vec<(String, String)>,
+}
+
+/// Takes the command line apart; `arguments` does not begin with the program's name.
+///
+/// # Errors
+/// One sentence that says what is wrong and where help is.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments, String> {
+    parse_all(Parser::from_args(arguments))
+        .map_err(|error| format!("{error}; `cohort-server --help` says what there is"))
+}
+
+fn parse_all(mut parser: Parser) -> Result<Arguments, lexopt::Error> {
+    let mut parsed = Arguments {
+        action: Action::Run,
+        file: None,
+        settings: Vec::new(),
+    };
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Short('c') | Arg::Long("config") => {
+                if parsed.file.replace(parser.value()?.into()).is_some() {
+                    return Err("--config is given twice".into());
+                }
+            }
+            Arg::Short('s') | Arg::Long("set") => {
+                let text = parser.value()?.string()?;
+                let Some((path, value)) = text.split_once('=') else {
+                    return Err(format!("--set {text}: KEY=VALUE is expected").into());
+                };
+                parsed
+                    .settings
+                    .push((path.trim().to_owned(), value.trim().to_owned()));
+            }
+            Arg::Long("check") => parsed.decide(Action::Check)?,
+            Arg::Long("print-config") => parsed.decide(Action::PrintConfig)?,
+            Arg::Long("print-example") => parsed.decide(Action::PrintExample)?,
+            Arg::Short('h') | Arg::Long("help") => parsed.decide(Action::Help)?,
+            Arg::Short('V') | Arg::Long("version") => parsed.decide(Action::Version)?,
+            Arg::Value(value) => {
+                let value = value.to_string_lossy().into_owned();
+                return Err(
+                    format!("unexpected argument {value}; a file is named by --config").into(),
+                );
+            }
+            Arg::Short(_) | Arg::Long(_) => return Err(argument.unexpected()),
+        }
+    }
+    Ok(parsed)
+}
+
+impl Arguments {
+    fn decide(&mut self, action: Action) -> Result<(), lexopt::Error> {
+        if self.action != Action::Run && self.action != action {
+            return Err("more than one thing to print or check is asked for".into());
+        }
+        self.action = action;
+        Ok(())
+    }
+}
+
+/// The text of `--help`.
+#[must_use]
+pub fn help() -> String {
+    let mut text = String::from(
+        "\
+Cohort: a replicated message broker around its consumer-group coordinator.
+
+Usage: cohort-server [OPTIONS]
+
+Options:
+  -c, --config FILE    Read settings from FILE; without it, one node on 127.0.0.1:5100 with its
+                       data in ./data
+  -s, --set KEY=VALUE  Set one thing; may be repeated
+      --check          Check the configuration, say what is wrong with it, and end
+      --print-config   Print the settings in force and where each comes from, and end
+      --print-example  Print a file with every setting, its default and what it does, and end
+  -h, --help           Print this, and end
+  -V, --version        Print the version, and end
+
+Settings come from, the first that has one: the environment (COHORT__NODE__ADDRESS sets
+node.address), the command line, the file, the default.
+
+Examples:
+  cohort-server
+  cohort-server --config configs/single.toml --set node.address=127.0.0.1:5200
+  COHORT__NODE__ROOT_PASSWORD=… cohort-server --set node.data_directory=/var/lib/cohort
+  cohort-server --config /etc/cohort/cohort.toml --check
+
+Exit codes:
+  0    did what was asked, or stopped because it was asked to
+",
+    );
+    for (exit, meaning) in Exit::MEANINGS {
+        writeln!(text, "  {:<4} {meaning}", exit.code()).expect("a String takes everything");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_words(words: &[&str]) -> Result<Arguments, String> {
+        parse(words.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn options_are_taken_in_every_spelling() {
+        let long = ["--config=a.toml", "--set", "node.shards=2", "--check"];
+        let short = ["-c", "a.toml", "-snode.shards = 2", "--check"];
+        let expected = Arguments {
+            action: Action::Check,
+            file: Some("a.toml".into()),
+            settings: vec![("node.shards".into(), "2".into())],
+        };
+        assert_eq!(parse_words(&long), Ok(expected.clone()));
+        assert_eq!(parse_words(&short), Ok(expected));
+        assert_eq!(parse_words(&[]).unwrap().action, Action::Run);
+    }
+
+    #[test]
+    fn mistakes_are_named_and_point_to_the_help() {
+        for (words, part) in [
+            (&["--port", "1"][..], "--port"),
+            (&["-x"], "-x"),
+            (&["--config"], "--config"),
+            (&["cohort.toml"], "named by --config"),
+            (&["--set", "node.shards"], "KEY=VALUE"),
+            (&["-c", "a", "-c", "b"], "twice"),
+            (&["--check", "--version"], "more than one"),
+            (&["--check=yes"], "--check"),
+        ] {
+            let error = parse_words(words).expect_err("a mistake");
+            assert!(error.contains(part) && error.contains("--help"), "{error}");
+        }
+    }
+
+    #[test]
+    fn help_names_every_exit_code() {
+        let text = help();
+        for code in ["0 ", "1 ", "2 ", "3 ", "4 ", "5 ", "130 "] {
+            assert!(text.contains(&format!("\n  {code}")), "{code}");
+        }
+    }
+}
