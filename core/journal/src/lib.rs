@@ -10,9 +10,18 @@ extern crate alloc;
 extern crate std;
 
 mod event;
+mod frame;
+mod journal;
+mod layout;
 mod record;
 mod scan;
+#[cfg(test)]
+mod tests;
 
 pub use event::{Config, Effect, FileId, FileSize, Input, UnitSize, identity};
+pub use self::journal::{Journal, Resume};
+pub use layout::{FRAME_ALIGNMENT, FRAME_SIZE_MAX};
 pub use record::{Progress, Record, SuperblockRecord, Ticket};
-pub use scan::{Affected, Damage, GroupScan, LostPrepares, ScannedPrepare, Verdict};
+pub use scan::{
+    Affected, Damage, GroupScan, LostPrepares, Scan, Scanned, ScannedPrepare, Uncertain, Verdict, Wanted,
+};

@@ -43,6 +43,32 @@ pub struct LostPrepares {
     pub headers: Vec<PrepareHeader>,
 }
 
+impl LostPrepares {
+    pub(super) const fn counted(after: Op, count: Option<u64>) -> Self {
+        Self {
+            after,
+            count,
+            headers: Vec::new(),
+        }
+    }
+
+    /// Counts one more, whose header was read.
+    pub(super) fn add(&mut self, header: PrepareHeader) {
+        self.count = self.count.map(|count| count + 1);
+        if header.is_valid() {
+            self.headers.push(header);
+        }
+    }
+
+    /// The highest op that may be among them.
+    #[must_use]
+    pub fn last(&self) -> Op {
+        let read = self.headers.iter().map(PrepareHeader::op).max();
+        let counted = Op(self.after.0.saturating_add(self.count.unwrap_or(1)));
+        read.map_or(counted, |read| read.max(counted))
+    }
+}
+
 /// What is wrong with a stretch of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
