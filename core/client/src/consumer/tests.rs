@@ -523,16 +523,16 @@ fn a_partition_of_another_node_is_polled_alone() {
         section(P1, 0, 0, 1),
     ];
     driver.answer(call, Reply::Polled(Polled { sections }));
-    let polled = driver.effects().into_iter().map(|effect| match effect {
-        ConsumerEffect::Submit {
+    let polled = driver.effects().into_iter().map(|effect| {
+        let ConsumerEffect::Submit {
             request: Request::PollMessages(poll),
             ..
-        } => poll
-            .sections
-            .iter()
-            .map(|section| section.partition)
-            .collect::<Vec<_>>(),
-        effect => panic!("{effect:?}"),
+        } = effect
+        else {
+            panic!("{effect:?}")
+        };
+        let partitions = poll.sections.iter().map(|section| section.partition);
+        partitions.collect::<Vec<_>>()
     });
     let mut polled = polled.collect::<Vec<_>>();
     polled.sort();

@@ -76,26 +76,40 @@ impl Broker {
         let command = Command::from_code(header.code).expect("a known command");
         let request = Request::decode(command, frame.body).expect("a sound body");
         let known = self.sessions.get(&client) == Some(&header.session());
-        match request {
-            Request::Ping => (0, answer(&header, &Reply::Done, self.op)),
-            Request::Login(_) => (0, self.login(&header, client)),
-            _ if !known => (0, refuse(&header, ErrorCode::SessionNotFound)),
-            Request::Attach(attach) => {
-                assert_eq!(attach.secret, secret(header.session()));
-                (0, answer(&header, &Reply::Done, self.op))
-            }
-            _ if busy() => (0, refuse(&header, ErrorCode::NotReady)),
-            Request::GetTopic(_) => (0, answer(&header, &self.topic(), self.op)),
-            Request::SendMessages(send) => (0, answer(&header, &self.send(send, busy), 0)),
-            Request::PollMessages(poll) => {
-                let (wait, reply) = self.poll(&poll);
-                (wait, answer(&header, &reply, 0))
-            }
-            Request::GetConsumerOffset(get) => (0, answer(&header, &self.offsets(&get), 0)),
-            Request::StoreConsumerOffset(store) => {
-                (0, answer(&header, &self.store(&store, busy), 0))
-            }
-            request => panic!("the model does not know {request:?}"),
+        if let Request::Login(_) = request {
+            return (0, self.login(&header, client));
+        }
+        if let Request::Ping = request {
+            return (0, answer(&header, &Reply::Done, self.op));
+        }
+        if !known {
+            return (0, refuse(&header, ErrorCode::SessionNotFound));
+        }
+        if let Request::Attach(attach) = request {
+            assert_eq!(attach.secret, secret(header.session()));
+            return (0, answer(&header, &Reply::Done, self.op));
+        }
+        if busy() {
+            return (0, refuse(&header, ErrorCode::NotReady));
+        }
+        let (wait, op, reply) = self.execute(request, busy);
+        (wait, answer(&header, &reply, op))
+    }
+
+    /// How long the reply takes, the metadata op it rests on, the reply.
+    fn execute(&mut self, request: Request, busy: impl FnMut() -> bool) -> (u64, u64, Reply) {
+        if let Request::PollMessages(poll) = request {
+            let (wait, reply) = self.poll(&poll);
+            (wait, 0, reply)
+        } else if let Request::SendMessages(send) = request {
+            (0, 0, self.send(send, busy))
+        } else if let Request::GetConsumerOffset(get) = request {
+            (0, 0, self.offsets(&get))
+        } else if let Request::StoreConsumerOffset(store) = request {
+            (0, 0, self.store(&store, busy))
+        } else {
+            assert!(matches!(request, Request::GetTopic(_)), "{request:?}");
+            (0, self.op, self.topic())
         }
     }
 

@@ -389,9 +389,12 @@ fn retention_is_told_and_reading_goes_on() {
         world.run_for(SECOND / 50);
     }
     assert_eq!(offsets.last(), Some(&19));
-    let skipped = world.events.iter().find_map(|event| match event {
-        ConsumerEvent::Skipped { from, to, .. } => Some((from.0, to.0)),
-        _ => None,
+    let skipped = world.events.iter().find_map(|event| {
+        if let ConsumerEvent::Skipped { from, to, .. } = event {
+            Some((from.0, to.0))
+        } else {
+            None
+        }
     });
     let (from, to) = skipped.expect("the gap is told");
     assert_eq!(to, 18);

@@ -11,7 +11,7 @@ use alloc::{
 use core::time::Duration;
 
 use wire::{
-    Acknowledgement, BATCH_HEADER_SIZE, BatchBuilder, GetTopic, KEY_SIZE_MAX,
+    Acknowledgement, BATCH_HEADER_SIZE, BATCH_SIZE_MAX, BatchBuilder, GetTopic, KEY_SIZE_MAX,
     MESSAGE_HEADERS_SIZE_MAX, Message, Offset, PartitionId, PartitionTarget, ProducerId, Reply,
     Request, SendMessages, SendSection, Time, partition_of_key,
 };
@@ -346,7 +346,8 @@ impl Producer {
     /// Bytes of batches that a frame has room for.
     fn frame_room(&self) -> usize {
         let frame = usize::try_from(self.config.frame_size_max).unwrap_or(usize::MAX);
-        frame.saturating_sub(FRAME_RESERVE)
+        let room = frame - FRAME_RESERVE.min(frame / 2);
+        room.min(usize::try_from(BATCH_SIZE_MAX).unwrap_or(usize::MAX))
     }
 
     fn batch_size_max(&self) -> usize {

@@ -263,7 +263,7 @@ fn messages_that_cannot_be_sent_are_refused_by_name_and_limit() {
     let error = driver.push(&huge).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "a message of 9437216 bytes exceeds the limit of 8388512 bytes"
+        "a message of 9437216 bytes exceeds the limit of 7339936 bytes"
     );
     let error = driver
         .push_to(Target::Placed, &huge[..70_000], b"")

@@ -144,7 +144,7 @@ impl Session {
         match &mut self.lanes[index].state {
             LaneState::Idle { .. } | LaneState::Connecting { .. } => {}
             LaneState::Greeting { correlation, .. } => {
-                // Correlation id 0 answers a frame that the server could not even take apart.
+                // Correlation id 0 concerns the connection as a whole.
                 if *correlation == answered || answered.0 == 0 {
                     self.on_greeted(index, connection, &frame);
                 }
@@ -152,6 +152,9 @@ impl Session {
             LaneState::Ready { activity, .. } => {
                 if activity.ping.is_some_and(|(ping, _)| ping == answered) {
                     activity.ping = None;
+                } else if answered.0 == 0 {
+                    let failure = Failure::decode(frame.header.status, &frame.body);
+                    self.drop_connection(index, &failure.to_string());
                 } else {
                     self.on_reply(index, frame);
                 }

@@ -377,4 +377,17 @@ fn nonsense_from_the_server_costs_the_connection_or_the_request() {
             connection: seen.connection
         }
     );
+    driver.reattach();
+    let seen = driver.sent();
+    let about_connection = FrameHeader {
+        correlation: 0,
+        ..FrameHeader::reply(&seen.header, ErrorCode::ChecksumMismatch.code())
+    };
+    driver.frame(seen.connection, about_connection, Bytes::new());
+    assert_eq!(
+        driver.effects()[0],
+        Effect::Close {
+            connection: seen.connection
+        }
+    );
 }
