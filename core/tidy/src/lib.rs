@@ -31,7 +31,7 @@ const fn shell(directory: &'static str, workspace: &'static [&'static str]) -> R
 /// Every crate. Development dependencies are free.
 pub const RULES: &[Rule] = &[
     pure("wire", &[], &["bytemuck", "bytes", "serde", "thiserror", "twox-hash"]),
-    pure("vsr", &["wire"], &["bytes", "serde", "thiserror"]),
+    pure("vsr", &["wire"], &["bytemuck", "bytes", "serde", "thiserror"]),
     pure("journal", &["wire"], &["bytemuck", "bytes", "crc-fast", "crc32c", "thiserror", "twox-hash"]),
     pure("coordinator", &["wire"], &["serde", "thiserror"]),
     pure("catalog", &["coordinator", "wire"], &["bytes", "serde", "thiserror", "twox-hash"]),

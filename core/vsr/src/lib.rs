@@ -3,6 +3,20 @@
 //! [`Replica`] takes an [`Input`] and hands out [`Effect`]s. It performs no I/O, knows no clock and no
 //! randomness, and never fails: a bad message is ignored with a named reason ([`Ignore`]).
 //! It refuses to guess: what was durable and cannot be read takes it out of service ([`OutOfService`]).
+//! View change and state transfer have their messages and states here; a replica ignores and counts the
+//! messages, and one of several that was stopped stays in [`Status::Recovering`].
+//!
+//! | message | source | target | section |
+//! | --- | --- | --- | --- |
+//! | prepare, commit | primary | backups | VRR §4.1 |
+//! | prepare_ok, commit_ok | backup | primary | VRR §4.1 |
+//! | request_prepare, requested_prepare | any; whoever is asked | any; who asked | VRR §5.2 |
+//! | start_view_change | any | all | VRR §4.2 |
+//! | do_view_change | any | primary to be | VRR §4.2 |
+//! | start_view | new primary | backups | VRR §4.2 |
+//! | request_start_view | any | primary | instead of VRR §4.3 |
+//! | view_probe, view_probe_ok | primary; backup | backups; primary | VRR §6.3, without leases |
+//! | request_checkpoint, checkpoint_offer, request_chunk, chunk, gone | any; whoever is asked | any; who asked | VRR §5.2 |
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(

@@ -1,6 +1,6 @@
 //! What is on a replica's disk when it starts.
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 use wire::{Op, Timestamp, View};
@@ -94,19 +94,22 @@ impl Recovered {
         if checkpoint.op == named.op && checkpoint.checksum != named.checksum {
             return Err(OutOfService::CheckpointMissing { op: named.op });
         }
-        let (mut found, dropped) = newest_by_op(prepares, &superblock, &checkpoint, config)?;
+        let (prepares, dropped) = newest_by_op(prepares, &superblock, checkpoint.op, config)?;
 
-        let mut chain = Vec::with_capacity(found.len());
         let mut head = checkpoint.anchor().point;
-        while let Some(prepare) = found.remove(&head.op.next()) {
-            let op = prepare.header.op();
-            let checksum = prepare.header.checksum;
+        let mut gap = None;
+        for prepare in &prepares {
+            let header = &prepare.header;
+            let (op, checksum) = (header.op(), header.checksum);
+            if op != head.op.next() {
+                gap = Some(head.op.next());
+                break;
+            }
             let is_other = op == named.op && checksum != named.checksum;
-            if prepare.header.parent != head.checksum || is_other {
+            if header.parent != head.checksum || is_other {
                 return Err(OutOfService::PrepareUnchained { op });
             }
             head = ChainPoint { op, checksum };
-            chain.push(prepare);
         }
 
         if head.op < named.op {
@@ -115,8 +118,9 @@ impl Recovered {
         if let Some(op) = rotten.into_iter().filter(|op| *op > head.op).min() {
             return Err(OutOfService::PrepareRotten { op });
         }
-        if !found.is_empty() || head.op < superblock.head {
-            return Err(OutOfService::PrepareMissing { op: head.op.next() });
+        let gap = gap.or_else(|| (head.op < superblock.head).then(|| head.op.next()));
+        if let Some(op) = gap {
+            return Err(OutOfService::PrepareMissing { op });
         }
         if head_uncertain {
             return Err(OutOfService::HeadUncertain { op: head.op });
@@ -124,37 +128,50 @@ impl Recovered {
         Ok(Chain {
             superblock,
             checkpoint,
-            prepares: chain,
+            prepares,
             dropped,
         })
     }
 }
 
-/// The prepares above the checkpoint by op; of several with one op, the one written last. Those that the
-/// install of `log_view` truncated are told apart.
+/// The prepares above the checkpoint in the order of their ops; of several with one op, the one written
+/// last. Those that the install of `log_view` truncated are told apart.
 fn newest_by_op(
-    prepares: Vec<Prepare>,
+    mut prepares: Vec<Prepare>,
     superblock: &Superblock,
-    checkpoint: &Checkpoint,
+    checkpoint: Op,
     config: &Config,
-) -> Result<(BTreeMap<Op, Prepare>, Vec<Op>), OutOfService> {
-    let mut found = BTreeMap::new();
-    let mut dropped = Vec::new();
-    for prepare in prepares {
+) -> Result<(Vec<Prepare>, Vec<Op>), OutOfService> {
+    prepares.retain(|prepare| prepare.header.op() > checkpoint);
+    let is_foreign = |prepare: &&Prepare| {
         let header = &prepare.header;
-        let op = header.op();
-        if op <= checkpoint.op {
-            continue;
-        }
-        let is_ours = header.cluster == config.cluster.0 && header.group() == config.group;
-        if !header.is_valid() || !is_ours {
-            return Err(OutOfService::PrepareRotten { op });
-        }
-        if op > superblock.head && header.view() < superblock.log_view {
-            dropped.push(op);
-        } else {
-            found.insert(op, prepare);
-        }
+        !header.is_valid() || header.cluster != config.cluster.0 || header.group() != config.group
+    };
+    if let Some(foreign) = prepares.iter().find(is_foreign) {
+        let op = foreign.header.op();
+        return Err(OutOfService::PrepareRotten { op });
     }
-    Ok((found, dropped))
+
+    let mut dropped = Vec::new();
+    prepares.retain(|prepare| {
+        let header = &prepare.header;
+        let is_truncated = header.op() > superblock.head && header.view() < superblock.log_view;
+        if is_truncated {
+            dropped.push(header.op());
+        }
+        !is_truncated
+    });
+
+    // Nearly always they are in order.
+    if !prepares.is_sorted_by_key(|prepare| prepare.header.op) {
+        prepares.sort_by_key(|prepare| prepare.header.op);
+    }
+    prepares.dedup_by(|later, kept| {
+        let is_same = later.header.op == kept.header.op;
+        if is_same {
+            core::mem::swap(later, kept);
+        }
+        is_same
+    });
+    Ok((prepares, dropped))
 }

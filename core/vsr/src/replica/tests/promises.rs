@@ -30,6 +30,21 @@ fn replica_enters_its_view_when_the_superblock_is_durable() {
     assert_eq!(backup.replica.status(), Status::Normal);
 }
 
+/// V1: the completion of a superblock of an earlier view lets nobody into the next.
+#[test]
+fn replica_does_not_enter_its_view_by_an_older_superblock() {
+    let recovered = Recovered {
+        superblock: Some(superblock(6, 4, 0)),
+        ..Recovered::default()
+    };
+    let (mut alone, effects) = Fixture::starting(config(0, 1), recovered);
+    assert_eq!(effects[1], Effect::WriteSuperblock(superblock(7, 5, 0)));
+    assert_eq!(alone.handle(Input::SuperblockWritten { sequence: 6 }), []);
+    assert_eq!(alone.replica.status(), Status::Recovering);
+    alone.handle(Input::SuperblockWritten { sequence: 7 });
+    assert_eq!(alone.replica.status(), Status::Normal);
+}
+
 /// V1: a primary's first heartbeat waits for its disk.
 #[test]
 fn primary_says_nothing_before_its_view_is_durable() {
