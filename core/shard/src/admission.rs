@@ -1,6 +1,10 @@
 //! From a frame to the work that it asks for: everything that is decided before an op exists.
 
-use alloc::{collections::BTreeMap, format, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    format,
+    vec::Vec,
+};
 
 use bytes::Bytes;
 use catalog::TopicView;
@@ -112,6 +116,10 @@ impl Shard {
         } = *ask;
         match request {
             Request::Login(login) => {
+                if header.client().0 == 0 {
+                    let text = "client id 0: a client chooses a random id that is not 0";
+                    return Err(Failure::new(ErrorCode::InvalidArgument, text));
+                }
                 let (client, name, password) = (header.client(), login.name, login.password);
                 let work = Work::Login(LoginWork {
                     client,
@@ -288,6 +296,7 @@ impl Shard {
 
     fn route_poll(&mut self, slot: Slot, poll: PollMessages) -> Result<(), Failure> {
         self.check_sections(poll.sections.len())?;
+        Self::check_distinct(poll.sections.iter().map(|section| section.partition))?;
         self.check_poll(&poll)?;
         let limits = &self.config.limits;
         let consumer = single(poll.consumer)?;
@@ -381,6 +390,7 @@ impl Shard {
 
     fn route_store(&mut self, slot: Slot, store: StoreConsumerOffset) -> Result<(), Failure> {
         self.check_sections(store.sections.len())?;
+        Self::check_distinct(store.sections.iter().map(|section| section.partition))?;
         let consumer = single(store.consumer)?;
         let topic = self.projection.resolve(&store.stream, &store.topic)?;
         let admitted = self.projection.applied();
@@ -418,6 +428,7 @@ impl Shard {
 
     fn route_delete(&mut self, slot: Slot, delete: DeleteConsumerOffset) -> Result<(), Failure> {
         self.check_sections(delete.partitions.len())?;
+        Self::check_distinct(delete.partitions.iter().copied())?;
         let consumer = single(delete.consumer)?;
         let topic = self.projection.resolve(&delete.stream, &delete.topic)?;
         let admitted = self.projection.applied();
@@ -452,6 +463,7 @@ impl Shard {
 
     fn route_offsets(&mut self, slot: Slot, get: GetConsumerOffset) -> Result<(), Failure> {
         self.check_sections(get.partitions.len())?;
+        Self::check_distinct(get.partitions.iter().copied())?;
         let consumer = single(get.consumer)?;
         let topic = self.projection.resolve(&get.stream, &get.topic)?;
         let admitted = self.projection.applied();
@@ -530,6 +542,18 @@ impl Shard {
         for shard in 0..count {
             self.dispatch(slot, ShardId(shard), work());
         }
+    }
+
+    /// Refuses a request that names a partition twice.
+    fn check_distinct(partitions: impl Iterator<Item = PartitionId>) -> Result<(), Failure> {
+        let mut seen = BTreeSet::new();
+        for partition in partitions {
+            if !seen.insert(partition) {
+                let text = format!("partition {partition} is named twice");
+                return Err(Failure::new(ErrorCode::InvalidArgument, text));
+            }
+        }
+        Ok(())
     }
 
     fn check_sections(&self, count: usize) -> Result<(), Failure> {
