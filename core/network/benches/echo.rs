@@ -23,7 +23,7 @@ use compio::{
     net::{TcpListener, TcpStream},
 };
 use network::{
-    Connections, Event, Limits, Notify, available_cores, bind, build_runtime, choose_driver,
+    Connections, Event, Limits, Notify, available_cores, bind, build_runtime, choose_driver, mesh,
     pin_to_core,
 };
 use wire::{ClientId, CorrelationId, FRAME_HEADER_SIZE, FrameHeader};
@@ -81,6 +81,10 @@ const LOADS: [Load; 4] = [
 ];
 
 fn main() {
+    // Run as a test there is nothing to do.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return;
+    }
     let force_polling = std::env::args().any(|argument| argument == "--polling");
     for load in LOADS {
         let mut bare = Vec::new();
@@ -102,6 +106,54 @@ fn main() {
         );
     }
     idle(force_polling);
+    exchange(force_polling, 1, 200_000);
+    exchange(force_polling, 256, 40_000_000);
+}
+
+/// Two shards: one sends `window` messages, the other sends each back.
+fn exchange(force_polling: bool, window: usize, count: usize) {
+    let driver = choose_driver(force_polling).driver;
+    let bells = [Notify::new(), Notify::new()];
+    let cores = available_cores().unwrap();
+    let start = Instant::now();
+    let threads: Vec<_> = mesh::<usize>(&bells, 1024)
+        .into_iter()
+        .zip(bells)
+        .map(|(mut endpoint, bell)| {
+            let core = cores[endpoint.index() % cores.len()];
+            thread::spawn(move || {
+                pin_to_core(core).unwrap();
+                let shard = async move {
+                    let sends = endpoint.index() == 0;
+                    let mut taken = 0;
+                    let mut back = Vec::new();
+                    if sends {
+                        (0..window).for_each(|number| endpoint.send(1, number));
+                        endpoint.flush();
+                    }
+                    while taken < count {
+                        bell.notified().await;
+                        taken += endpoint.drain(1024, |_, message| back.push(message));
+                        for message in back.drain(..) {
+                            endpoint.send(usize::from(sends), message);
+                        }
+                        endpoint.flush();
+                    }
+                };
+                let runtime = build_runtime(driver).unwrap();
+                runtime.block_on(async { compio::runtime::spawn(shard).await.unwrap() });
+            })
+        })
+        .collect();
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+    let seconds = start.elapsed().as_secs_f64();
+    println!(
+        "mesh, {window} in flight: {:.1} million messages/s each way, {:.1} us a round",
+        count as f64 / seconds / 1e6,
+        seconds * 1e6 / (count / window) as f64
+    );
 }
 
 fn median(mut figures: Vec<f64>) -> f64 {

@@ -496,7 +496,7 @@ fn stuck_reader_below_the_soft_limit_is_dropped_too() {
 #[test]
 fn silent_connection_is_closed_and_a_talking_one_is_not() {
     let limits = Limits {
-        idle_timeout: Duration::from_millis(300),
+        idle_timeout: Duration::from_millis(1_500),
         ..quick()
     };
     on_both_drivers(&limits, echo, |server| {
@@ -586,6 +586,17 @@ fn connection_over_the_limit_is_told_and_the_others_go_on() {
 
 #[test]
 fn thousand_connections_are_served_and_their_ids_are_not_used_again() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    // Two descriptors a connection; the usual soft limit is 1,024.
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: maximum,
+            maximum,
+        },
+    )
+    .unwrap();
     on_both_drivers(&quick(), echo, |server| {
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..2 {
