@@ -21,34 +21,106 @@ const fn pure(
     workspace: &'static [&'static str],
     outside: &'static [&'static str],
 ) -> Rule {
-    Rule { directory, pure: true, workspace, outside }
+    Rule {
+        directory,
+        pure: true,
+        workspace,
+        outside,
+    }
 }
 
 const fn shell(directory: &'static str, workspace: &'static [&'static str]) -> Rule {
-    Rule { directory, pure: false, workspace, outside: &[] }
+    Rule {
+        directory,
+        pure: false,
+        workspace,
+        outside: &[],
+    }
 }
 
 /// Every crate. Development dependencies are free.
 pub const RULES: &[Rule] = &[
-    pure("wire", &[], &["bytemuck", "bytes", "serde", "thiserror", "twox-hash"]),
-    pure("vsr", &["wire"], &["bytemuck", "bytes", "serde", "thiserror"]),
-    pure("journal", &["wire"], &["bytemuck", "bytes", "crc-fast", "crc32c", "thiserror", "twox-hash"]),
+    pure(
+        "wire",
+        &[],
+        &["bytemuck", "bytes", "serde", "thiserror", "twox-hash"],
+    ),
+    pure(
+        "vsr",
+        &["wire"],
+        &["bytemuck", "bytes", "serde", "thiserror"],
+    ),
+    pure(
+        "journal",
+        &["wire"],
+        &[
+            "bytemuck",
+            "bytes",
+            "crc-fast",
+            "crc32c",
+            "thiserror",
+            "twox-hash",
+        ],
+    ),
     pure("coordinator", &["wire"], &["serde", "thiserror"]),
-    pure("catalog", &["coordinator", "wire"], &["bytes", "serde", "thiserror", "twox-hash"]),
-    pure("partition", &["wire"], &["bytemuck", "bytes", "serde", "thiserror", "twox-hash"]),
-    pure("shard", &["catalog", "journal", "partition", "vsr", "wire"], &["blake2", "bytes", "serde", "thiserror"]),
+    pure(
+        "catalog",
+        &["coordinator", "wire"],
+        &["bytes", "serde", "thiserror", "twox-hash"],
+    ),
+    pure(
+        "partition",
+        &["wire"],
+        &["bytemuck", "bytes", "serde", "thiserror", "twox-hash"],
+    ),
+    pure(
+        "shard",
+        &["catalog", "journal", "partition", "vsr", "wire"],
+        &["blake2", "bytes", "serde", "thiserror"],
+    ),
     pure("client", &["wire"], &["bytes", "thiserror"]),
     shell("storage", &["journal", "wire"]),
     shell("network", &["wire"]),
-    shell("server", &["catalog", "journal", "network", "partition", "shard", "storage", "vsr", "wire"]),
+    shell(
+        "server",
+        &[
+            "catalog",
+            "journal",
+            "network",
+            "partition",
+            "shard",
+            "storage",
+            "vsr",
+            "wire",
+        ],
+    ),
     shell("sdk", &["client", "wire"]),
     shell("cli", &["cohort"]),
     shell(
         "simulator",
-        &["catalog", "client", "journal", "partition", "shard", "vsr", "wire"],
+        &[
+            "catalog",
+            "client",
+            "journal",
+            "partition",
+            "shard",
+            "vsr",
+            "wire",
+        ],
     ),
     shell("integration", &["cohort", "wire"]),
-    shell("bench", &["client", "cohort", "coordinator", "journal", "network", "storage", "wire"]),
+    shell(
+        "bench",
+        &[
+            "client",
+            "cohort",
+            "coordinator",
+            "journal",
+            "network",
+            "storage",
+            "wire",
+        ],
+    ),
     shell("tidy", &[]),
 ];
 
@@ -56,7 +128,9 @@ pub const RULES: &[Rule] = &[
 pub const FILE_LINES_MAX: usize = 1_000;
 
 /// Parts of file names that say nothing.
-pub const BANNED_FILE_NAMES: &[&str] = &["common", "helpers", "impls", "manager", "misc", "types", "util", "utils"];
+pub const BANNED_FILE_NAMES: &[&str] = &[
+    "common", "helpers", "impls", "manager", "misc", "types", "util", "utils",
+];
 
 /// Words that do not stay in the code.
 pub const BANNED_WORDS: &[&str] = &["FIXME", "XXX", "todo!(", "unimplemented!(", "HACK"];

@@ -1,0 +1,3 @@
+//! Consumer groups.
+#![no_std]
+#![forbid(unsafe_code)]
