@@ -58,7 +58,14 @@ fn lost_ops(lost: &LostPrepares) -> Vec<Op> {
     if read > 0 && lost.count == Some(read) {
         return lost.headers.iter().map(|header| header.op()).collect();
     }
-    (lost.after.0 + 1..=lost.last().0).map(Op).collect()
+    // Where nothing tells how many, the first of them is enough to know that something is missing.
+    let first = lost.after.0.saturating_add(1);
+    let last = if lost.count.is_some() {
+        lost.last.0
+    } else {
+        first
+    };
+    (first..=last).map(Op).collect()
 }
 
 #[cfg(test)]
@@ -151,6 +158,7 @@ mod tests {
         };
         let lost = |count, headers| LostPrepares {
             after: Op(4),
+            last: count.map_or(Op(u64::MAX), |count| Op(4 + count)),
             count,
             headers,
         };
