@@ -156,7 +156,7 @@ mod tests {
             op: 9,
             ..PrepareHeader::default()
         };
-        let lost = |count, headers| LostPrepares {
+        let lost = |count: Option<u64>, headers| LostPrepares {
             after: Op(4),
             last: count.map_or(Op(u64::MAX), |count| Op(4 + count)),
             count,
