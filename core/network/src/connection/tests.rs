@@ -1,3 +1,5 @@
+//! Real sockets on the loopback interface, with both drivers.
+
 use std::{
     io::{Read, Write},
     net::TcpStream as Client,

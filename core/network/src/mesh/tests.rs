@@ -1,3 +1,5 @@
+//! Shards on threads of their own, and rings that are too small.
+
 use std::{thread, time::Duration};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! What is refused, in which words, and who overrides whom.
+
 use std::{fs, os::unix::ffi::OsStringExt, path::PathBuf, time::Duration};
 
 use super::*;
