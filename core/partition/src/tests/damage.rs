@@ -319,7 +319,7 @@ fn cut_file_is_found_at_start_and_its_offsets_are_not_given_out_again() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(192))]
 
     /// One change of any kind is found in or before the batch that it is in.
     #[test]

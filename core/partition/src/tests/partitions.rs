@@ -120,6 +120,17 @@ fn late_drop_does_not_touch_a_later_incarnation() {
 }
 
 #[test]
+fn drop_of_a_later_incarnation_ends_an_older_one() {
+    let mut node = Node::new(config());
+    node.apply(&[create(9, 9)]);
+    assert_eq!(
+        node.apply_one(drop_partition(0, 12, 15)),
+        DataResult::Dropped
+    );
+    assert_eq!(node.group.incarnation(key(0)), None);
+}
+
+#[test]
 fn later_incarnation_begins_empty_and_the_older_ones_files_go_after_a_checkpoint() {
     let mut node = Node::with_partition(config());
     node.send("old");

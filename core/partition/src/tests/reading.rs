@@ -253,6 +253,29 @@ fn index_finds_batches_in_the_middle_of_a_large_segment() {
 }
 
 #[test]
+fn time_finds_the_first_of_many_batches_of_one_time() {
+    let config = DataConfig {
+        tail_budget: 0,
+        ..config()
+    };
+    let mut node = Node::with_partition(config);
+    node.append(batch_of_size(10, 0));
+    let requests: Vec<_> = (0..20)
+        .map(|index| append(0, batch_of_size(30_000, index)))
+        .collect();
+    node.apply(&requests);
+    node.append(batch_of_size(10, 0));
+    for settled in [false, true] {
+        if settled {
+            node.settle();
+        }
+        for (time, expected) in [(1_021, 1), (1_030, 1), (1_031, 21)] {
+            assert_eq!(limited(&mut node, at(time), 1, 1).0, expected);
+        }
+    }
+}
+
+#[test]
 fn reads_find_their_way_from_a_file_into_memory() {
     let config = DataConfig {
         tail_budget: 0,
