@@ -22,6 +22,7 @@ mod connection;
 mod counters;
 mod desk;
 mod event;
+mod held;
 mod host;
 mod liveness;
 mod pending;
@@ -39,6 +40,7 @@ pub use connection::Binding;
 pub use event::{
     ConnectionId, Effect, GroupSnapshot, Input, IoTicket, MeshMessage, Note, Secret, StateSnapshot,
 };
+pub use held::Held;
 pub use liveness::Sign;
 pub use shard::{GroupStart, Shard, StartError};
 pub use wire::ShardId;

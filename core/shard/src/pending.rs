@@ -54,6 +54,10 @@ impl Pending {
         self.slots.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     pub(crate) fn open(
         &mut self,
         connection: ConnectionId,

@@ -74,6 +74,10 @@ impl Polls {
         self.polls.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.polls.len()
+    }
+
     /// Takes a poll; it is served by [`Polls::run`].
     pub(crate) fn begin(&mut self, origin: Origin, work: PollWork) {
         self.count += 1;

@@ -81,7 +81,7 @@ pub struct Shard {
     /// Work for the groups of this shard, in the order in which it came.
     pub(crate) work: VecDeque<(Origin, Work)>,
     /// By the op waited for and the order of arrival, each with the time when the wait ends.
-    parked: BTreeMap<(Op, u64), (u64, Parked)>,
+    pub(crate) parked: BTreeMap<(Op, u64), (u64, Parked)>,
     parked_count: u64,
     signs: Signs,
     verifier: Verifier,
