@@ -1,0 +1,209 @@
+//! What is measured: a server of our own, or one that runs already.
+
+use std::{
+    net::SocketAddr,
+    thread,
+    time::{Duration, Instant},
+};
+
+use wire::{CreateStream, CreateTopic, ErrorCode, Identifier, PartitionId, Reply, TopicId};
+
+use crate::{
+    connection::{Connection, unexpected},
+    error::Error,
+    process::{Usage, resident},
+    server::{Launch, PASSWORD, ServerProcess, Startup, USER},
+};
+
+/// The stream that holds every topic of a measurement.
+const STREAM: &str = "bench";
+
+/// The bytes written are final when they have not grown for so long.
+const SETTLED: Duration = Duration::from_millis(500);
+
+/// They are taken as they are after this.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A server, and who we are to it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    address: SocketAddr,
+    user: String,
+    password: String,
+    process: Option<ServerProcess>,
+    topics: u64,
+}
+
+/// A topic that was made for a measurement.
+#[derive(Clone, Debug)]
+pub(crate) struct Topic {
+    pub(crate) stream: Identifier,
+    pub(crate) id: TopicId,
+    pub(crate) partitions: u32,
+}
+
+impl Topic {
+    pub(crate) fn identifier(&self) -> Identifier {
+        self.id.into()
+    }
+
+    /// The partition of the n-th of several workers.
+    pub(crate) const fn partition(&self, worker: u32) -> PartitionId {
+        PartitionId(worker % self.partitions)
+    }
+}
+
+impl Server {
+    /// A server that runs already.
+    pub(crate) const fn external(address: SocketAddr, user: String, password: String) -> Self {
+        Self {
+            address,
+            user,
+            password,
+            process: None,
+            topics: 0,
+        }
+    }
+
+    /// A server of our own.
+    ///
+    /// # Errors
+    /// As [`ServerProcess::start`].
+    pub(crate) fn start(launch: &Launch) -> Result<(Self, Startup), Error> {
+        let (process, startup) = ServerProcess::start(launch)?;
+        let server = Self {
+            address: process.address(),
+            user: USER.into(),
+            password: PASSWORD.into(),
+            process: Some(process),
+            topics: 0,
+        };
+        Ok((server, startup))
+    }
+
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends a server of our own in order; leaves another one alone.
+    ///
+    /// # Errors
+    /// As [`ServerProcess::stop`].
+    pub(crate) fn stop(self) -> Result<(), Error> {
+        self.process.map_or(Ok(()), ServerProcess::stop)
+    }
+
+    /// Kills a server of our own; leaves another one alone.
+    ///
+    /// # Errors
+    /// As [`ServerProcess::kill`].
+    pub(crate) fn kill(self) -> Result<(), Error> {
+        self.process.map_or(Ok(()), ServerProcess::kill)
+    }
+
+    /// A connection with a session of its own. The session ends with it, or when it is silent for long: no
+    /// measurement relies on that of another.
+    ///
+    /// # Errors
+    /// `Refused`, `Io`, `Answer`.
+    pub(crate) fn log_in(&self) -> Result<Connection, Error> {
+        let mut connection = Connection::open(self.address)?;
+        self.log_in_on(&mut connection)?;
+        Ok(connection)
+    }
+
+    /// Begins a session on a connection.
+    ///
+    /// # Errors
+    /// `Refused`, `Io`, `Answer`.
+    pub(crate) fn log_in_on(&self, connection: &mut Connection) -> Result<(), Error> {
+        connection.log_in(&self.user, &self.password)
+    }
+
+    pub(crate) fn login(&self) -> wire::Login {
+        wire::Login {
+            name: self.user.clone(),
+            password: wire::Password(self.password.clone()),
+        }
+    }
+
+    /// Makes a topic, and the stream when it is not there.
+    ///
+    /// # Errors
+    /// `Refused`, `Io`, `Answer`.
+    pub(crate) fn create_topic(
+        &mut self,
+        connection: &mut Connection,
+        partitions: u32,
+    ) -> Result<Topic, Error> {
+        let stream = Identifier::Name(STREAM.into());
+        match connection.call(CreateStream {
+            name: STREAM.into(),
+        }) {
+            Ok(_) => {}
+            Err(Error::Refused { failure, .. })
+                if failure.code == ErrorCode::StreamAlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        self.topics += 1;
+        // On a server that runs on, earlier measurements have left theirs.
+        let name = format!("run-{}-{}", std::process::id(), self.topics);
+        let reply = connection.call(CreateTopic {
+            stream: stream.clone(),
+            name,
+            partitions,
+        })?;
+        match reply {
+            Reply::Topic(details) => Ok(Topic {
+                stream,
+                id: details.id,
+                partitions,
+            }),
+            other => Err(unexpected("CreateTopic", &other)),
+        }
+    }
+
+    /// Figures of the process, if it is our own.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn usage(&self) -> Result<Option<Usage>, Error> {
+        let Some(process) = &self.process else {
+            return Ok(None);
+        };
+        Usage::of(process.pid()).map(Some)
+    }
+
+    /// Resident bytes of the process, if it is our own.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn resident(&self) -> Result<Option<u64>, Error> {
+        let Some(process) = &self.process else {
+            return Ok(None);
+        };
+        resident(process.pid()).map(Some)
+    }
+
+    /// [`Server::usage`] once nothing is written any more: segments are written behind the answers.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn settled_usage(&self) -> Result<Option<Usage>, Error> {
+        let begin = Instant::now();
+        let mut since = begin;
+        let mut written = None;
+        loop {
+            let usage = self.usage()?;
+            let now = usage.as_ref().map(|usage| usage.written);
+            if now != written {
+                written = now;
+                since = Instant::now();
+            }
+            if now.is_none() || since.elapsed() > SETTLED || begin.elapsed() > SETTLE_TIMEOUT {
+                return Ok(usage);
+            }
+            thread::sleep(SETTLED / 10);
+        }
+    }
+}
