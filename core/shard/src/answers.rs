@@ -375,7 +375,13 @@ impl Shard {
         parts: Vec<Bytes>,
     ) {
         if let Some(connection) = connection {
-            let frame = header.frame_of_parts(parts);
+            let size: usize = parts.iter().map(Bytes::len).sum();
+            // Joining what is small costs less than hashing and writing it in pieces.
+            let frame = if size <= JOINED_MAX {
+                vec![Bytes::from(header.frame(&parts.concat()))]
+            } else {
+                header.frame_of_parts(parts)
+            };
             self.desk.push(Effect::Send { connection, frame });
         }
     }
@@ -484,6 +490,9 @@ fn fit(sections: &mut [PollResult], max_bytes: u32) {
         }
     }
 }
+
+/// Bytes of a reply's body up to which it is sent in one piece.
+const JOINED_MAX: usize = 4096;
 
 /// Bytes of a section in the answer to a poll, without batches and text.
 const SECTION_SIZE: usize = 72;

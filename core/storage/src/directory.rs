@@ -1,0 +1,297 @@
+//! The data directory of a node: its lock, and the record that says whose it is.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{Read, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+};
+
+use journal::UnitSize;
+use wire::{ClusterId, ReplicaId, checksum64};
+
+use crate::{
+    Error,
+    paths::{create_directory, flush_directory, journal_directory},
+};
+
+/// The version of the layout that this crate writes.
+const VERSION: u32 = 1;
+
+/// What a data directory was formatted for. Fixed for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// This node.
+    pub replica: ReplicaId,
+    /// Nodes of the cluster.
+    pub replica_count: u8,
+    /// Data groups of the cluster, G.
+    pub data_groups: u16,
+    /// The largest block that the device writes whole or not at all.
+    pub unit_size: UnitSize,
+}
+
+/// A data directory that this process holds.
+#[derive(Debug)]
+pub struct DataDirectory {
+    path: PathBuf,
+    format: Format,
+    /// Held while it lives.
+    _lock: File,
+}
+
+impl DataDirectory {
+    /// Opens a formatted directory and locks it.
+    ///
+    /// # Errors
+    /// When it is not formatted, held by another process, damaged, or not accessible.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        if !Self::is_formatted(path)? {
+            return Err(Error::NotFormatted {
+                path: path.to_path_buf(),
+            });
+        }
+        let lock = lock(path)?;
+        let format = read_format(&record_path(path))?;
+        create_directory(&journal_directory(path))?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            format,
+            _lock: lock,
+        })
+    }
+
+    /// Whether the directory is formatted; one that does not exist is not.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    pub fn is_formatted(path: &Path) -> Result<bool, Error> {
+        let record = record_path(path);
+        record.try_exists().map_err(Error::io("look for", &record))
+    }
+
+    /// Formats an empty or missing directory, and opens it.
+    ///
+    /// # Errors
+    /// When there is something in it, or it cannot be written.
+    pub fn format(path: &Path, format: Format) -> Result<Self, Error> {
+        create_directory(path)?;
+        let lock = lock(path)?;
+        for entry in fs::read_dir(path).map_err(Error::io("read", path))? {
+            let name = entry.map_err(Error::io("read", path))?.file_name();
+            if name != "lock" && name != "node.toml.new" && name != "lost+found" {
+                let reason = format!("there is {} in it", name.to_string_lossy());
+                return Err(Error::NotEmpty {
+                    path: path.to_path_buf(),
+                    reason,
+                });
+            }
+        }
+        create_directory(&journal_directory(path))?;
+        let record = record_path(path);
+        write_durably(&record, render(&format).as_bytes())?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            format,
+            _lock: lock,
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it was formatted for.
+    #[must_use]
+    pub const fn record(&self) -> &Format {
+        &self.format
+    }
+}
+
+fn record_path(path: &Path) -> PathBuf {
+    path.join("node.toml")
+}
+
+/// Writes a file so that it is there whole or not at all, also after a power failure.
+pub(crate) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".new");
+    let temporary = path.with_file_name(name);
+    let mut file = File::create(&temporary).map_err(Error::io("create", &temporary))?;
+    file.write_all(bytes)
+        .map_err(Error::io("write", &temporary))?;
+    file.sync_all().map_err(Error::io("flush", &temporary))?;
+    fs::rename(&temporary, path).map_err(Error::io("rename", &temporary))?;
+    path.parent().map_or(Ok(()), flush_directory)
+}
+
+fn lock(path: &Path) -> Result<File, Error> {
+    let lock_path = path.join("lock");
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&lock_path)
+        .map_err(Error::io("open", &lock_path))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            // Its content is for people; the lock itself is what counts.
+            let holder = file
+                .read_to_string(&mut text)
+                .ok()
+                .and_then(|_| text.trim().parse().ok());
+            return Err(Error::Locked {
+                path: path.to_path_buf(),
+                holder,
+            });
+        }
+        Err(TryLockError::Error(error)) => return Err(Error::io("lock", &lock_path)(error)),
+    }
+    let told = file
+        .set_len(0)
+        .and_then(|()| file.seek(SeekFrom::Start(0)))
+        .and_then(|_| writeln!(file, "{}", std::process::id()));
+    told.map_err(Error::io("write", &lock_path))?;
+    Ok(file)
+}
+
+fn render(format: &Format) -> String {
+    let mut text = format!(
+        "# What this data directory was formatted for. Never edit it.\n\
+         version = {VERSION}\n\
+         cluster = \"{:032x}\"\n\
+         replica = {}\n\
+         replica_count = {}\n\
+         data_groups = {}\n\
+         unit_size = {}\n",
+        format.cluster.0,
+        format.replica,
+        format.replica_count,
+        format.data_groups,
+        format.unit_size.bytes(),
+    );
+    let checksum = checksum64(text.as_bytes());
+    text.push_str(&format!("checksum = \"{checksum:016x}\"\n"));
+    text
+}
+
+fn read_format(path: &Path) -> Result<Format, Error> {
+    let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
+    parse(&text).map_err(|problem| Error::Damaged {
+        path: path.to_path_buf(),
+        problem,
+    })
+}
+
+fn parse(text: &str) -> Result<Format, String> {
+    let position = text
+        .find("checksum = ")
+        .ok_or("there is no checksum in it")?;
+    let checksum = value(text, "checksum")?;
+    if checksum != format!("{:016x}", checksum64(&text.as_bytes()[..position])) {
+        return Err("it does not match its checksum".into());
+    }
+    let version: u32 = number(text, "version")?;
+    if version != VERSION {
+        return Err(format!(
+            "its version is {version}, this server reads {VERSION}"
+        ));
+    }
+    let cluster = value(text, "cluster")?;
+    let cluster =
+        u128::from_str_radix(cluster, 16).map_err(|_| format!("cluster {cluster} is no id"))?;
+    let unit_size = number(text, "unit_size")?;
+    Ok(Format {
+        cluster: ClusterId(cluster),
+        replica: ReplicaId(number(text, "replica")?),
+        replica_count: number(text, "replica_count")?,
+        data_groups: number(text, "data_groups")?,
+        unit_size: UnitSize::from_bytes(unit_size)
+            .ok_or(format!("unit_size {unit_size} is unknown"))?,
+    })
+}
+
+fn value<'a>(text: &'a str, key: &str) -> Result<&'a str, String> {
+    text.lines()
+        .filter_map(|line| line.split_once(" = "))
+        .find(|(found, _)| *found == key)
+        .map(|(_, value)| value.trim_matches('"'))
+        .ok_or_else(|| format!("{key} is missing"))
+}
+
+fn number<T: std::str::FromStr>(text: &str, key: &str) -> Result<T, String> {
+    let found = value(text, key)?;
+    found
+        .parse()
+        .map_err(|_| format!("{key} = {found} is no number of its range"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn format() -> Format {
+        Format {
+            cluster: ClusterId(0xABCD),
+            replica: ReplicaId(0),
+            replica_count: 1,
+            data_groups: 24,
+            unit_size: UnitSize::Bytes4096,
+        }
+    }
+
+    #[test]
+    fn formatted_directory_opens_with_what_it_was_formatted_for() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("a/b");
+        assert!(matches!(
+            DataDirectory::open(&path),
+            Err(Error::NotFormatted { .. })
+        ));
+        drop(DataDirectory::format(&path, format()).unwrap());
+        let directory = DataDirectory::open(&path).unwrap();
+        assert_eq!(*directory.record(), format());
+    }
+
+    #[test]
+    fn second_holder_is_refused_and_told_who_holds_it() {
+        let temporary = tempfile::tempdir().unwrap();
+        let _held = DataDirectory::format(temporary.path(), format()).unwrap();
+        let refused = DataDirectory::open(temporary.path()).unwrap_err();
+        let text = refused.to_string();
+        assert!(text.contains(&std::process::id().to_string()), "{text}");
+        assert!(
+            text.contains(&temporary.path().display().to_string()),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn directory_with_something_in_it_is_not_formatted() {
+        let temporary = tempfile::tempdir().unwrap();
+        fs::write(temporary.path().join("thesis.txt"), "x").unwrap();
+        let refused = DataDirectory::format(temporary.path(), format()).unwrap_err();
+        assert!(refused.to_string().contains("thesis.txt"), "{refused}");
+    }
+
+    #[test]
+    fn every_changed_byte_of_the_record_is_found() {
+        let text = render(&format());
+        assert_eq!(parse(&text), Ok(format()));
+        for index in 0..text.len() {
+            let mut bytes = text.clone().into_bytes();
+            bytes[index] ^= 1;
+            let changed = String::from_utf8(bytes).unwrap();
+            assert!(
+                parse(&changed).is_err() || parse(&changed) == Ok(format()),
+                "byte {index}"
+            );
+        }
+    }
+}

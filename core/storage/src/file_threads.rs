@@ -1,0 +1,341 @@
+//! The threads that do a shard's work on segments and snapshots.
+//!
+//! Three of them, so that a long flush delays no read and a writer that is throttled by the kernel delays
+//! neither. Each works in the order of its jobs.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, Sender},
+    },
+    thread::{self, JoinHandle},
+};
+
+use bytes::Bytes;
+use wire::{ConsensusGroup, Incarnation, Op, PartitionKey};
+
+use crate::{Error, FileKind, SegmentName, Segments, Snapshots};
+
+/// Makes the bytes of a snapshot, on the thread that writes it.
+type Encode = Box<dyn FnOnce() -> Vec<u8> + Send>;
+
+/// Something to be done with files. `ticket` is returned with the answer.
+pub enum Job {
+    /// Write into a segment.
+    Append {
+        /// Returned by [`Done::Changed`].
+        ticket: u64,
+        /// The segment.
+        segment: SegmentName,
+        /// Byte position in the file.
+        position: u64,
+        /// What to write, one after the other.
+        pieces: Vec<Bytes>,
+    },
+    /// Write a segment's index.
+    WriteIndex {
+        /// Returned by [`Done::Changed`].
+        ticket: u64,
+        /// The segment.
+        segment: SegmentName,
+        /// The whole file.
+        bytes: Bytes,
+    },
+    /// Delete a segment.
+    Delete {
+        /// Returned by [`Done::Changed`].
+        ticket: u64,
+        /// The segment.
+        segment: SegmentName,
+    },
+    /// Delete everything of a partition's incarnation.
+    DeletePartition {
+        /// Returned by [`Done::Changed`].
+        ticket: u64,
+        /// The data group.
+        group: ConsensusGroup,
+        /// The partition.
+        partition: PartitionKey,
+        /// The incarnation.
+        incarnation: Incarnation,
+    },
+    /// Read a range of one of a segment's files.
+    Read {
+        /// Returned by [`Done::Read`].
+        ticket: u64,
+        /// The segment.
+        segment: SegmentName,
+        /// Which file.
+        kind: FileKind,
+        /// Byte position in the file.
+        position: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// Flush segments and their directories.
+    Flush {
+        /// Returned by [`Done::Flushed`].
+        ticket: u64,
+        /// The segments.
+        segments: Vec<SegmentName>,
+    },
+    /// Write a snapshot.
+    Snapshot {
+        /// The consensus group.
+        group: ConsensusGroup,
+        /// The op that it was taken after.
+        op: Op,
+        /// Makes its bytes.
+        encode: Encode,
+    },
+}
+
+/// A job that was done.
+#[derive(Debug)]
+pub enum Done {
+    /// All changes up to this ticket are in their files.
+    Changed {
+        /// The ticket.
+        ticket: u64,
+    },
+    /// A range was read, or not.
+    Read {
+        /// The ticket.
+        ticket: u64,
+        /// The bytes, or why there are none.
+        result: Result<Bytes, Error>,
+    },
+    /// The segments are on the disk.
+    Flushed {
+        /// The ticket.
+        ticket: u64,
+    },
+    /// The snapshot is on the disk.
+    SnapshotWritten {
+        /// The consensus group.
+        group: ConsensusGroup,
+        /// Its op.
+        op: Op,
+    },
+}
+
+/// Told what was done, on a file thread; it puts the answer into the shard's inbox.
+type Answer = Arc<dyn Fn(Done) + Send + Sync>;
+
+/// Told why a file cannot be written; ends the process.
+type Fatal = Arc<dyn Fn(Error) + Send + Sync>;
+
+/// The file threads of one shard; they end when it is dropped, after what was handed over is done.
+#[derive(Debug)]
+pub struct FileThreads {
+    senders: Option<[Sender<Job>; 3]>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Which thread does a job.
+#[derive(Clone, Copy)]
+enum Role {
+    Write = 0,
+    Read = 1,
+    Flush = 2,
+}
+
+/// Files that each thread keeps open.
+const OPEN_MAX: usize = 256;
+
+impl FileThreads {
+    /// Starts the threads of a shard.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start(data: &Path, shard: u16, answer: Answer, fatal: Fatal) -> Result<Self, Error> {
+        let mut threads = Vec::new();
+        let mut start = |name: &str| {
+            let (sender, jobs) = mpsc::channel();
+            let mut worker = Worker {
+                segments: Segments::new(data, OPEN_MAX),
+                snapshots: Snapshots::new(data),
+                answer: Arc::clone(&answer),
+            };
+            let fatal = Arc::clone(&fatal);
+            let thread = thread::Builder::new()
+                .name(format!("{name}-{shard}"))
+                .spawn(move || {
+                    if let Err(error) = worker.run(&jobs) {
+                        fatal(error);
+                    }
+                });
+            threads.push(thread.map_err(Error::io("start a thread for", data))?);
+            Ok::<_, Error>(sender)
+        };
+        let senders = [
+            start("files-write")?,
+            start("files-read")?,
+            start("files-flush")?,
+        ];
+        Ok(Self {
+            senders: Some(senders),
+            threads,
+        })
+    }
+
+    /// Hands a job over.
+    pub fn submit(&self, job: Job) {
+        if let Job::DeletePartition {
+            group,
+            partition,
+            incarnation,
+            ..
+        } = &job
+        {
+            // The reader closes its files of the partition, too, so that their space is freed.
+            let (group, partition, incarnation) = (*group, *partition, *incarnation);
+            self.send(
+                Role::Read,
+                Job::DeletePartition {
+                    ticket: 0,
+                    group,
+                    partition,
+                    incarnation,
+                },
+            );
+        }
+        self.send(job.role(), job);
+    }
+
+    fn send(&self, role: Role, job: Job) {
+        if let Some(senders) = &self.senders {
+            // A thread ends early only after `fatal` was told why.
+            let _ = senders[role as usize].send(job);
+        }
+    }
+}
+
+impl Drop for FileThreads {
+    fn drop(&mut self) {
+        self.senders = None;
+        for thread in self.threads.drain(..) {
+            // A panic of the thread was told on standard error.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Job {
+    const fn role(&self) -> Role {
+        match self {
+            Self::Append { .. }
+            | Self::WriteIndex { .. }
+            | Self::Delete { .. }
+            | Self::DeletePartition { .. } => Role::Write,
+            Self::Read { .. } => Role::Read,
+            Self::Flush { .. } | Self::Snapshot { .. } => Role::Flush,
+        }
+    }
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Append { .. } => "Append",
+            Self::WriteIndex { .. } => "WriteIndex",
+            Self::Delete { .. } => "Delete",
+            Self::DeletePartition { .. } => "DeletePartition",
+            Self::Read { .. } => "Read",
+            Self::Flush { .. } => "Flush",
+            Self::Snapshot { .. } => "Snapshot",
+        })
+    }
+}
+
+struct Worker {
+    segments: Segments,
+    snapshots: Snapshots,
+    answer: Answer,
+}
+
+impl Worker {
+    fn run(&mut self, jobs: &Receiver<Job>) -> Result<(), Error> {
+        while let Ok(job) = jobs.recv() {
+            let mut changed = self.work(job)?;
+            // What is there already is done before the shard is told, once for all of it.
+            while let Ok(job) = jobs.try_recv() {
+                if let Some(ticket) = self.work(job)? {
+                    changed = Some(ticket);
+                }
+            }
+            if let Some(ticket) = changed {
+                (self.answer)(Done::Changed { ticket });
+            }
+        }
+        Ok(())
+    }
+
+    /// Does a job; the ticket of a change is given back, to be told with those that follow.
+    fn work(&mut self, job: Job) -> Result<Option<u64>, Error> {
+        match job {
+            Job::Append {
+                ticket,
+                segment,
+                position,
+                pieces,
+            } => {
+                self.segments.append(&segment, position, &pieces)?;
+                Ok(Some(ticket))
+            }
+            Job::WriteIndex {
+                ticket,
+                segment,
+                bytes,
+            } => {
+                self.segments.write_index(&segment, &bytes)?;
+                Ok(Some(ticket))
+            }
+            Job::Delete { ticket, segment } => {
+                self.segments.delete(&segment)?;
+                Ok(Some(ticket))
+            }
+            Job::DeletePartition {
+                ticket: 0,
+                group,
+                partition,
+                incarnation,
+            } => {
+                self.segments.forget(group, &partition, incarnation);
+                Ok(None)
+            }
+            Job::DeletePartition {
+                ticket,
+                group,
+                partition,
+                incarnation,
+            } => {
+                self.segments
+                    .delete_partition(group, &partition, incarnation)?;
+                Ok(Some(ticket))
+            }
+            Job::Read {
+                ticket,
+                segment,
+                kind,
+                position,
+                length,
+            } => {
+                let result = self.segments.read(&segment, kind, position, length);
+                (self.answer)(Done::Read { ticket, result });
+                Ok(None)
+            }
+            Job::Flush { ticket, segments } => {
+                self.segments.flush(&segments)?;
+                (self.answer)(Done::Flushed { ticket });
+                Ok(None)
+            }
+            Job::Snapshot { group, op, encode } => {
+                self.snapshots.write(group, op, &encode())?;
+                (self.answer)(Done::SnapshotWritten { group, op });
+                Ok(None)
+            }
+        }
+    }
+}

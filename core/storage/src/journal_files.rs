@@ -1,0 +1,163 @@
+//! The journal's files: their names, reading them all back, making new ones.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use journal::{Config, FileId, FileSize, Scan, Scanned, Uncertain, Verdict};
+
+use crate::{
+    Error,
+    paths::{flush_directory, journal_directory},
+};
+
+/// Bytes read at once.
+const CHUNK: usize = 1024 * 1024;
+
+/// What the journal of a data directory holds.
+#[derive(Debug)]
+pub struct FoundJournal {
+    /// What the scan found.
+    pub scanned: Scanned,
+    /// Bytes that were read.
+    pub size: u64,
+    /// Files in the journal's directory that are none of its own.
+    pub strays: Vec<PathBuf>,
+}
+
+/// Reads the whole journal of a data directory and judges it.
+///
+/// With one replica nobody can be asked what an uncertain tail held, so it ends the start, unless
+/// `uncertain` says to cut it.
+///
+/// # Errors
+/// When a file cannot be read; `Uncertain` as said.
+pub fn scan_journal(
+    data: &Path,
+    config: Config,
+    uncertain: Option<Uncertain>,
+) -> Result<FoundJournal, Error> {
+    let directory = journal_directory(data);
+    let (files, strays) = list(&directory)?;
+    let size = files.iter().map(|file| file.size).sum();
+    let mut scan = Scan::new(config, files);
+    let mut open: Option<(FileId, File)> = None;
+    let mut buffer = vec![0; CHUNK];
+    while let Some(wanted) = scan.wanted() {
+        let path = path_of(&directory, wanted.file);
+        let file = match &open {
+            Some((id, file)) if *id == wanted.file => file,
+            Some(_) | None => {
+                let file = File::open(&path).map_err(Error::io("open", &path))?;
+                &open.insert((wanted.file, file)).1
+            }
+        };
+        let length = usize::try_from(wanted.length).unwrap_or(CHUNK).min(CHUNK);
+        match file.read_at(&mut buffer[..length], wanted.position) {
+            // Shorter than the directory said: what is missing cannot be read.
+            Ok(0) => scan.supply_unreadable(length as u64),
+            Ok(read) => scan.supply(&buffer[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                tracing::warn!(path = %path.display(), position = wanted.position, "read journal: {error}");
+                scan.supply_unreadable((length as u64).min(4096));
+            }
+        }
+    }
+    let scanned = scan.finish(uncertain.unwrap_or(Uncertain::Keep));
+    if uncertain.is_none() {
+        let verdicts = scanned.damage.iter();
+        let damage: Vec<_> = verdicts
+            .filter(|damage| damage.verdict == Verdict::Uncertain)
+            .cloned()
+            .collect();
+        if !damage.is_empty() {
+            return Err(Error::Uncertain {
+                path: directory,
+                damage,
+            });
+        }
+    }
+    Ok(FoundJournal {
+        scanned,
+        size,
+        strays,
+    })
+}
+
+fn list(directory: &Path) -> Result<(Vec<FileSize>, Vec<PathBuf>), Error> {
+    let mut files = Vec::new();
+    let mut strays = Vec::new();
+    for entry in fs::read_dir(directory).map_err(Error::io("read", directory))? {
+        let entry = entry.map_err(Error::io("read", directory))?;
+        let path = entry.path();
+        match id_of(&path) {
+            Some(file) => {
+                let size = entry.metadata().map_err(Error::io("look at", &path))?.len();
+                files.push(FileSize { file, size });
+            }
+            // One that was being made when the process ended.
+            None if path.extension().is_some_and(|extension| extension == "new") => {
+                fs::remove_file(&path).map_err(Error::io("delete", &path))?;
+            }
+            None => strays.push(path),
+        }
+    }
+    Ok((files, strays))
+}
+
+fn id_of(path: &Path) -> Option<FileId> {
+    if path.extension()? != "journal" {
+        return None;
+    }
+    path.file_stem()?.to_str()?.parse().ok().map(FileId)
+}
+
+pub(crate) fn path_of(directory: &Path, file: FileId) -> PathBuf {
+    directory.join(format!("{:010}.journal", file.0))
+}
+
+/// Makes a file of the journal ready: renames an old one, or writes one of zeros; durably.
+pub(crate) fn prepare(
+    directory: &Path,
+    file: FileId,
+    from: Option<FileId>,
+    size: u64,
+) -> Result<(), Error> {
+    let path = path_of(directory, file);
+    match from {
+        Some(from) => {
+            let from = path_of(directory, from);
+            fs::rename(&from, &path).map_err(Error::io("rename", &from))?;
+        }
+        None => {
+            let temporary = path.with_extension("new");
+            let options = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(&temporary);
+            let new = options.map_err(Error::io("create", &temporary))?;
+            zero(&new, 0, size).map_err(Error::io("write", &temporary))?;
+            new.sync_all().map_err(Error::io("flush", &temporary))?;
+            fs::rename(&temporary, &path).map_err(Error::io("rename", &temporary))?;
+        }
+    }
+    flush_directory(directory)
+}
+
+/// Overwrites a range with zeros.
+pub(crate) fn zero(file: &File, position: u64, length: u64) -> io::Result<()> {
+    let zeros = vec![0; CHUNK];
+    let mut at = position;
+    let end = position + length;
+    while at < end {
+        let size = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
+        file.write_all_at(&zeros[..size], at)?;
+        at += size as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,387 @@
+//! The one thread that writes and flushes the journal, for all shards.
+//!
+//! It takes everything that is queued, makes one write and one flush, and tells each shard once. While a
+//! flush is under way the next frame gathers.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        mpsc::{self, Receiver, Sender},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use journal::{Effect, FileId, Input, Journal, Progress, Record};
+use wire::{ConsensusGroup, ShardId};
+
+use crate::{
+    Error, Priority,
+    journal_files::{path_of, prepare, zero},
+    paths::journal_directory,
+    priority,
+};
+
+/// How long no record must come until the last frame is covered by an empty one.
+const QUIET: Duration = Duration::from_millis(1);
+
+/// What the journal tells a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalEvent {
+    /// How far a shard's records are durable.
+    Progress {
+        /// The shard.
+        shard: ShardId,
+        /// How far.
+        progress: Progress,
+    },
+    /// The journal needs room: a checkpoint of this group would free the oldest file.
+    CheckpointWanted {
+        /// The group.
+        group: ConsensusGroup,
+    },
+}
+
+/// Told what happens, on the journal's thread; it puts the event into a shard's inbox.
+type Listener = Box<dyn FnMut(JournalEvent) + Send>;
+
+/// Told why the journal cannot go on; ends the process. A failed flush is never tried again: the page
+/// cache may have forgotten what it did not write (V18).
+type Fatal = Arc<dyn Fn(Error) + Send + Sync>;
+
+/// The running thread.
+#[derive(Debug)]
+pub struct JournalThread {
+    handle: JournalHandle,
+    thread: Option<JoinHandle<()>>,
+    priority: Priority,
+}
+
+/// Hands records to the journal; one for each shard.
+#[derive(Clone, Debug)]
+pub struct JournalHandle(Arc<Mailbox>);
+
+#[derive(Debug, Default)]
+struct Mailbox {
+    queue: Mutex<Queue>,
+    bell: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    messages: Vec<Message>,
+    /// Whether the thread sleeps, so that ringing costs a system call only then.
+    parked: bool,
+}
+
+#[derive(Debug)]
+enum Message {
+    Records(ShardId, Vec<Record>),
+    Prepared(FileId),
+    Stop,
+}
+
+impl JournalHandle {
+    /// Hands over what a shard wants durable, in order. The vector is left empty.
+    pub fn submit(&self, shard: ShardId, records: &mut Vec<Record>) {
+        if !records.is_empty() {
+            self.send(Message::Records(shard, std::mem::take(records)));
+        }
+    }
+
+    fn send(&self, message: Message) {
+        let mut queue = self.lock();
+        queue.messages.push(message);
+        if queue.parked {
+            queue.parked = false;
+            drop(queue);
+            self.0.bell.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything that was handed over; waits for something, `timeout` at the longest. Empty after a
+    /// time-out.
+    fn receive(&self, timeout: Option<Duration>) -> Vec<Message> {
+        let mut queue = self.lock();
+        if queue.messages.is_empty() {
+            queue.parked = true;
+            queue = match timeout {
+                None => self
+                    .0
+                    .bell
+                    .wait_while(queue, |queue| queue.messages.is_empty())
+                    .unwrap_or_else(PoisonError::into_inner),
+                Some(timeout) => {
+                    let waited = self
+                        .0
+                        .bell
+                        .wait_timeout_while(queue, timeout, |queue| queue.messages.is_empty());
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+            queue.parked = false;
+        }
+        std::mem::take(&mut queue.messages)
+    }
+
+    fn take(&self) -> Vec<Message> {
+        std::mem::take(&mut self.lock().messages)
+    }
+}
+
+impl JournalThread {
+    /// Starts the journal of a data directory where its scan ended, and waits until everything that the
+    /// scan found is safe on the disk again.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start(
+        data: &Path,
+        journal: Journal,
+        listener: Listener,
+        fatal: Fatal,
+    ) -> Result<Self, Error> {
+        let directory = journal_directory(data);
+        let handle = JournalHandle(Arc::new(Mailbox::default()));
+        let (files, orders) = mpsc::channel();
+        let (ready, is_ready) = mpsc::channel();
+        spawn("journal-files", &directory, {
+            let (directory, handle, fatal) =
+                (directory.clone(), handle.clone(), Arc::clone(&fatal));
+            move || make_files(&directory, &orders, &handle, &fatal)
+        })?;
+        let thread = spawn("journal", &directory, {
+            let (directory, handle) = (directory.clone(), handle.clone());
+            let mut writer = Writer {
+                directory,
+                handle,
+                journal,
+                listener,
+                files,
+                open: BTreeMap::new(),
+            };
+            move || {
+                let priority = priority::raise();
+                if let Err(error) = writer.run(|| ready.send(priority).is_ok()) {
+                    fatal(error);
+                }
+            }
+        })?;
+        // An error means that the thread has ended, which `fatal` was told of.
+        let priority = is_ready.recv().unwrap_or(Priority::Normal);
+        Ok(Self {
+            handle,
+            thread: Some(thread),
+            priority,
+        })
+    }
+
+    /// Hands records over.
+    #[must_use]
+    pub fn handle(&self) -> JournalHandle {
+        self.handle.clone()
+    }
+
+    /// What the operating system has granted.
+    #[must_use]
+    pub const fn priority(&self) -> Priority {
+        self.priority
+    }
+
+    /// Writes and flushes what was handed over, and ends the thread.
+    pub fn stop(mut self) {
+        self.handle.send(Message::Stop);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was told on standard error.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn spawn(
+    name: &str,
+    directory: &Path,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, Error> {
+    thread::Builder::new()
+        .name(name.into())
+        .spawn(run)
+        .map_err(Error::io("start a thread for", directory))
+}
+
+/// An order for the thread that makes files.
+#[derive(Debug)]
+enum Order {
+    Prepare {
+        file: FileId,
+        from: Option<FileId>,
+        size: u64,
+    },
+    Delete {
+        file: FileId,
+    },
+}
+
+fn make_files(directory: &Path, orders: &Receiver<Order>, handle: &JournalHandle, fatal: &Fatal) {
+    for order in orders {
+        let made = match order {
+            Order::Prepare { file, from, size } => {
+                prepare(directory, file, from, size).map(|()| handle.send(Message::Prepared(file)))
+            }
+            Order::Delete { file } => {
+                let path = path_of(directory, file);
+                match fs::remove_file(&path).map_err(Error::io("delete", &path)) {
+                    Err(error) if error.is_missing() => Ok(()),
+                    other => other,
+                }
+            }
+        };
+        if let Err(error) = made {
+            return fatal(error);
+        }
+    }
+}
+
+struct Writer {
+    directory: PathBuf,
+    handle: JournalHandle,
+    journal: Journal,
+    listener: Listener,
+    files: Sender<Order>,
+    open: BTreeMap<FileId, File>,
+}
+
+impl Writer {
+    fn run(&mut self, mut tell_ready: impl FnMut() -> bool) -> Result<(), Error> {
+        let mut told = false;
+        let mut stopping = false;
+        loop {
+            let mut messages = self.handle.take();
+            while let Some(effect) = self.next_effect(&mut messages, &mut stopping) {
+                self.carry_out(effect)?;
+                messages = self.handle.take();
+            }
+            if !told && self.journal.is_ready() {
+                told = tell_ready();
+            }
+            if stopping && !self.journal.is_stalled() {
+                return Ok(());
+            }
+            let wants_quiet = self.journal.wants_quiet();
+            let messages = self.handle.receive(wants_quiet.then_some(QUIET));
+            if messages.is_empty() && wants_quiet {
+                self.journal.handle(Input::Quiet);
+            }
+            self.feed(messages, &mut stopping);
+        }
+    }
+
+    /// Feeds what has come since, so that it goes into the next frame, then asks what to do.
+    fn next_effect(&mut self, messages: &mut Vec<Message>, stopping: &mut bool) -> Option<Effect> {
+        self.feed(std::mem::take(messages), stopping);
+        self.journal.next_effect()
+    }
+
+    fn feed(&mut self, messages: Vec<Message>, stopping: &mut bool) {
+        for message in messages {
+            match message {
+                Message::Records(shard, records) => {
+                    for record in records {
+                        self.journal.handle(Input::Record { shard, record });
+                    }
+                }
+                Message::Prepared(file) => self.journal.handle(Input::Prepared { file }),
+                Message::Stop => *stopping = true,
+            }
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) -> Result<(), Error> {
+        match effect {
+            Effect::Write { file, position } => {
+                let path = self.open(file)?;
+                let written = self.open[&file].write_all_at(self.journal.frame(), position);
+                written.map_err(Error::io("write", &path))?;
+            }
+            Effect::Zero {
+                file,
+                position,
+                length,
+            } => {
+                let path = self.open(file)?;
+                zero(&self.open[&file], position, length).map_err(Error::io("write", &path))?;
+            }
+            Effect::Flush { file } => {
+                let path = self.open(file)?;
+                self.open[&file]
+                    .sync_data()
+                    .map_err(Error::io("flush", &path))?;
+                self.journal.handle(Input::Flushed);
+            }
+            Effect::Prepare { file, from, size } => {
+                if let Some(from) = from {
+                    self.open.remove(&from);
+                }
+                self.order(Order::Prepare { file, from, size });
+            }
+            Effect::Delete { file } => {
+                self.open.remove(&file);
+                self.order(Order::Delete { file });
+            }
+            Effect::Read {
+                file,
+                position,
+                length,
+            } => {
+                self.open(file)?;
+                let mut bytes = vec![0; length as usize];
+                // What cannot be read is told as such; the journal knows what that means.
+                let bytes = match self.open[&file].read_exact_at(&mut bytes, position) {
+                    Ok(()) => Bytes::from(bytes),
+                    Err(_) => Bytes::new(),
+                };
+                self.journal.handle(Input::Read {
+                    file,
+                    position,
+                    bytes,
+                });
+            }
+            Effect::Progress { shard, progress } => {
+                (self.listener)(JournalEvent::Progress { shard, progress });
+            }
+            Effect::CheckpointWanted { group, .. } => {
+                (self.listener)(JournalEvent::CheckpointWanted { group });
+            }
+        }
+        Ok(())
+    }
+
+    fn order(&self, order: Order) {
+        // The receiver ends only after `fatal` was told why.
+        let _ = self.files.send(order);
+    }
+
+    /// Opens a file unless it is open, and names it.
+    fn open(&mut self, file: FileId) -> Result<PathBuf, Error> {
+        let path = path_of(&self.directory, file);
+        if !self.open.contains_key(&file) {
+            // The current file and the one before it are all that is written.
+            while self.open.len() >= 4 {
+                self.open.pop_first();
+            }
+            let opened = OpenOptions::new().read(true).write(true).open(&path);
+            self.open
+                .insert(file, opened.map_err(Error::io("open", &path))?);
+        }
+        Ok(path)
+    }
+}
