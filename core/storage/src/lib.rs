@@ -22,7 +22,7 @@ pub use file_threads::{Done, FileThreads, Job};
 pub use journal_files::{FoundJournal, scan_journal};
 pub use journal_thread::{JournalEvent, JournalHandle, JournalThread};
 pub use paths::SegmentName;
-pub use priority::Priority;
+pub use priority::{Priority, raise as raise_priority};
 pub use probe::{FlushProbe, probe_flush};
 pub use segments::{FileKind, Segments};
 pub use snapshots::{Snapshot, Snapshots};

@@ -27,8 +27,10 @@ impl fmt::Display for Priority {
     }
 }
 
-/// Raises the calling thread as far as the operating system lets it.
-pub(crate) fn raise() -> Priority {
+/// Raises the calling thread as far as the operating system lets it. Threads that it starts afterwards
+/// inherit that.
+#[must_use]
+pub fn raise() -> Priority {
     let parameters = libc::sched_param { sched_priority: 1 };
     // SAFETY: 0 names the calling thread, and the parameters outlive the call.
     if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) } == 0 {
