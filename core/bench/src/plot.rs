@@ -13,8 +13,8 @@ const HEIGHT: f64 = 540.0;
 const LEFT: f64 = 80.0;
 const BOTTOM: f64 = 40.0;
 const TOP: f64 = 20.0;
-/// Where the names of the curves begin.
-const NAMES: f64 = 640.0;
+/// Room for the name of a curve, below the picture.
+const NAME: f64 = 15.0;
 
 /// Each step to the right has a tenth of the share that is left.
 const DECADES: f64 = 4.0;
@@ -39,10 +39,11 @@ pub(crate) fn svg(sections: &[Section]) -> String {
         .filter(|(_, curve)| curve.latency.count() > 0)
         .collect();
     let scale = Scale::of(curves.iter().map(|(_, curve)| *curve));
+    let height = HEIGHT + NAME * (curves.len() as f64 + 1.0);
     let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n"
     );
     scale.draw(&mut text);
     for (index, (section, curve)) in curves.iter().enumerate() {
@@ -55,12 +56,12 @@ pub(crate) fn svg(sections: &[Section]) -> String {
             })
             .collect();
         let name = escape(&format!("{}: {}", section.name, curve.name));
-        let y = TOP + 14.0 * (index as f64 + 1.0);
+        let y = HEIGHT + NAME * (index as f64 + 1.0);
         put(
             &mut text,
             format_args!(
                 "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\" points=\"{}\"/>\n\
-                 <text x=\"{NAMES}\" y=\"{y}\" fill=\"{colour}\" font-size=\"10\">{name}</text>",
+                 <text x=\"{LEFT}\" y=\"{y}\" fill=\"{colour}\">{name}</text>",
                 points.join(" ")
             ),
         );
