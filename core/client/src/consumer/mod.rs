@@ -178,8 +178,9 @@ pub struct Consumer {
     unsettled: Option<(PartitionId, Offset)>,
     /// Bytes of batches fetched ahead.
     buffered: usize,
-    /// Why the consumer cannot go on.
     failed: bool,
+    /// When something is due.
+    due: Option<u64>,
     next_call: u64,
     effects: VecDeque<ConsumerEffect>,
 }
@@ -217,6 +218,7 @@ impl Consumer {
             unsettled: None,
             buffered: 0,
             failed: false,
+            due: Some(now.monotonic),
             next_call: 0,
             effects: VecDeque::new(),
             config,
@@ -246,26 +248,17 @@ impl Consumer {
 
     /// The monotonic time at which [`ConsumerInput::Tick`] is wanted if nothing else happens before.
     #[must_use]
-    pub fn deadline(&self) -> Option<u64> {
-        if self.failed {
-            return None;
-        }
-        let refresh = self.wants_refresh().then_some(self.refresh_at);
-        let assignments = self.assignments.values().filter_map(|assignment| {
-            let unblocked = Some(assignment.blocked_until).filter(|time| *time > self.now);
-            [unblocked, self.store_deadline(assignment)]
-                .into_iter()
-                .flatten()
-                .min()
-        });
-        assignments.chain(refresh).min()
+    pub const fn deadline(&self) -> Option<u64> {
+        self.due
     }
 
     /// The next message, if one is there. Asking for it says that the one before is processed
     /// ([`StoreMode::Processed`]).
     pub fn next_message(&mut self, now: Time) -> Option<Delivery> {
         self.now = self.now.max(now.monotonic);
+        let settled = self.unsettled;
         self.settle_last();
+        let buffered = self.buffered;
         let delivery = if self.failed {
             None
         } else {
@@ -274,7 +267,11 @@ impl Consumer {
         if let Some(delivery) = &delivery {
             self.on_delivered(delivery.partition, delivery.message.offset);
         }
-        self.drive();
+        // Most messages leave nothing to do: no room was made, and there is time to store.
+        let store = settled.is_some_and(|(partition, _)| self.is_store_due(partition));
+        if delivery.is_none() || store || self.buffered != buffered {
+            self.drive();
+        }
         delivery
     }
 
@@ -393,13 +390,26 @@ impl Consumer {
 
     /// Does whatever is due.
     fn drive(&mut self) {
-        if self.failed {
-            return;
+        if !self.failed {
+            self.refresh();
+            self.ask_offsets();
+            self.poll();
+            self.store_due();
         }
-        self.refresh();
-        self.ask_offsets();
-        self.poll();
-        self.store_due();
+        self.due = self.next_due();
+    }
+
+    fn next_due(&self) -> Option<u64> {
+        if self.failed {
+            return None;
+        }
+        let refresh = self.wants_refresh().then_some(self.refresh_at);
+        let assignments = self.assignments.values().filter_map(|assignment| {
+            let unblocked = Some(assignment.blocked_until).filter(|time| *time > self.now);
+            let store = self.store_deadline(assignment);
+            unblocked.into_iter().chain(store).min()
+        });
+        assignments.chain(refresh).min()
     }
 
     fn take_message(&mut self) -> Option<Delivery> {

@@ -32,7 +32,19 @@ impl Consumer {
             && assignment.to_store().is_some()
         {
             assignment.progress.since = Some(now);
+            let store = self
+                .assignments
+                .get(&partition)
+                .and_then(|own| self.store_deadline(own));
+            self.due = self.due.into_iter().chain(store).min();
         }
+    }
+
+    /// Whether something of a partition is to be stored at once.
+    pub(super) fn is_store_due(&self, partition: PartitionId) -> bool {
+        let assignment = self.assignments.get(&partition);
+        let time = assignment.and_then(|assignment| self.store_deadline(assignment));
+        time.is_some_and(|time| time <= self.now)
     }
 
     /// When what is processed in a partition is stored; `None` when nothing is to be, or a request is
@@ -55,11 +67,8 @@ impl Consumer {
 
     /// Stores what is due, and with it what would be due soon.
     pub(super) fn store_due(&mut self) {
-        let due = |assignment: &Assignment| {
-            self.store_deadline(assignment)
-                .is_some_and(|time| time <= self.now)
-        };
-        if !self.assignments.values().any(due) {
+        let due = |partition: &PartitionId| self.is_store_due(*partition);
+        if !self.assignments.keys().any(due) {
             return;
         }
         let ready = self.assignments.values().filter(|assignment| {

@@ -1,0 +1,51 @@
+//! The asynchronous client of the Cohort message broker, on tokio.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), cohort::Error> {
+//! let client = cohort::Client::connect("cohort://root:secret@127.0.0.1:5100").await?;
+//! client.create_stream("shop").await?;
+//! client.create_topic("shop", "orders", 4).await?;
+//!
+//! let producer = client.producer("shop", "orders").build().await?;
+//! producer.send(cohort::Message::new("paid").key("customer-9")).await?;
+//!
+//! let mut consumer = client.consumer("shop", "orders", "billing").build().await?;
+//! if let Some(message) = consumer.next().await {
+//!     println!("{:?}", message?.payload());
+//! }
+//! consumer.close().await?;
+//! client.close().await;
+//! # Ok(()) }
+//! ```
+//!
+//! Everything that decides anything is in the crate `client`, without I/O; here are the sockets, the clock
+//! and the tasks around it.
+#![forbid(unsafe_code)]
+
+mod address;
+mod catalog;
+mod client;
+mod consumer;
+mod core;
+mod error;
+mod id;
+mod message;
+mod producer;
+
+pub use ::client::{
+    ClientError, ConsumerError, ConsumerEvent, Progress, PushError, Start, StoreMode,
+};
+pub use address::{Address, AddressError, DEFAULT_PORT};
+pub use bytes::Bytes;
+pub use catalog::StoredOffset;
+pub use client::{Client, ClientBuilder, Me};
+pub use consumer::{Consumer, ConsumerBuilder};
+pub use error::Error;
+pub use id::Id;
+pub use message::{Message, Received};
+pub use producer::{BatchReceipt, Delivery, Producer, ProducerBuilder, Receipt, Receipts};
+pub use wire::{
+    ClusterMetadata, Command, ConsensusGroup, Counter, Epoch, ErrorCode, GroupPrimary, Incarnation,
+    Node, Offset, PartitionDetails, PartitionId, ReplicaId, StreamDetails, StreamId, Timestamp,
+    TopicDetails, TopicId, TopicSummary, UserDetails, UserId, View,
+};

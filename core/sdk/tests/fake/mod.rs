@@ -1,0 +1,196 @@
+//! A server that speaks the protocol as far as connections need it.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use bytes::BytesMut;
+use client::{Frame, next_frame};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+};
+use wire::{
+    Command, ConsensusGroup, ErrorCode, FRAME_SIZE_MAX, Failure, FrameHeader, Incarnation,
+    LoggedIn, Offset, Op, PartitionDetails, PartitionId, PartitionTarget, ReplicaId, Reply,
+    Request, SendResult, Sent, SessionNumber, SessionSecret, StreamId, Timestamp, TopicDetails,
+    TopicId, UserId, View,
+};
+
+pub(crate) const SECRET: SessionSecret = SessionSecret([3; 32]);
+
+/// What a test sees of the server.
+pub(crate) struct Fake {
+    pub(crate) address: SocketAddr,
+    /// Every request that came in, in order; `None` when a connection has ended.
+    pub(crate) seen: mpsc::UnboundedReceiver<Option<(FrameHeader, Request)>>,
+    rules: Arc<Mutex<Rules>>,
+}
+
+/// How the server behaves.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    /// The connection is cut instead of an answer to this command, once.
+    pub(crate) cut_at: Option<Command>,
+    /// Answers to sends are held back.
+    pub(crate) hold_sends: bool,
+    /// Messages that each partition has.
+    ends: [u64; 2],
+}
+
+impl Fake {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        Self::on(listener)
+    }
+
+    pub(crate) fn on(listener: TcpListener) -> Self {
+        let address = listener.local_addr().expect("a bound listener");
+        let rules = Arc::new(Mutex::new(Rules::default()));
+        let (sender, seen) = mpsc::unbounded_channel();
+        let shared = Arc::clone(&rules);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, sender.clone(), Arc::clone(&shared)));
+            }
+        });
+        Self {
+            address,
+            seen,
+            rules,
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("cohort://ann:good-password@{}", self.address)
+    }
+
+    pub(crate) fn rules(&self, change: impl FnOnce(&mut Rules)) {
+        change(&mut self.rules.lock().expect("nobody panics with the rules"));
+    }
+
+    /// The next request, whatever connection it is on.
+    pub(crate) async fn request(&mut self) -> (FrameHeader, Request) {
+        loop {
+            if let Some(request) = self.seen.recv().await.expect("the server runs") {
+                return request;
+            }
+        }
+    }
+
+    /// Waits for a request of this command.
+    pub(crate) async fn request_of(&mut self, command: Command) -> FrameHeader {
+        loop {
+            let (header, request) = self.request().await;
+            if request.command() == command {
+                return header;
+            }
+        }
+    }
+
+    /// Waits until a connection has ended.
+    pub(crate) async fn ended(&mut self) {
+        while self.seen.recv().await.expect("the server runs").is_some() {}
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    seen: mpsc::UnboundedSender<Option<(FrameHeader, Request)>>,
+    rules: Arc<Mutex<Rules>>,
+) {
+    let mut buffer = BytesMut::new();
+    while matches!(stream.read_buf(&mut buffer).await, Ok(size) if size > 0) {
+        while let Ok(Some(Frame { header, body })) = next_frame(&mut buffer, FRAME_SIZE_MAX) {
+            let command = Command::from_code(header.code).expect("a known command");
+            let request = Request::decode(command, body).expect("a sound body");
+            let _nobody_looks = seen.send(Some((header, request.clone())));
+            let Some(answer) = answer(&rules, &header, request) else {
+                continue;
+            };
+            let Some(frame) = answer else {
+                let _nobody_looks = seen.send(None);
+                return;
+            };
+            if stream.write_all(&frame).await.is_err() {
+                break;
+            }
+        }
+    }
+    let _nobody_looks = seen.send(None);
+}
+
+/// `None`: no answer. `Some(None)`: the connection is cut.
+fn answer(rules: &Mutex<Rules>, header: &FrameHeader, request: Request) -> Option<Option<Vec<u8>>> {
+    let mut rules = rules.lock().expect("nobody panics with the rules");
+    if rules.cut_at == Some(request.command()) {
+        rules.cut_at = None;
+        return Some(None);
+    }
+    let reply = match request {
+        Request::Login(login) if login.password.0 != "good-password" => Err(Failure::new(
+            ErrorCode::InvalidCredentials,
+            "user \"ann\" and this password do not match",
+        )),
+        Request::Login(_) => Ok(Reply::LoggedIn(LoggedIn {
+            session: SessionNumber(100),
+            secret: SECRET,
+            user: UserId(2),
+            session_timeout_ms: 10_000,
+            frame_size_max: FRAME_SIZE_MAX,
+        })),
+        Request::GetTopic(_) => Ok(topic()),
+        Request::SendMessages(_) if rules.hold_sends => return None,
+        Request::SendMessages(send) => Ok(Reply::Sent(Sent {
+            sections: send
+                .sections
+                .iter()
+                .map(|section| {
+                    let PartitionTarget::Explicit(partition) = section.target else {
+                        panic!("{:?}", section.target)
+                    };
+                    let end =
+                        &mut rules.ends[usize::try_from(partition.0).expect("two partitions")];
+                    let base_offset = Some(Offset(*end));
+                    *end += u64::from(section.batch.header.count);
+                    SendResult {
+                        partition,
+                        status: Ok(()),
+                        primary: ReplicaId(0),
+                        base_offset,
+                    }
+                })
+                .collect(),
+        })),
+        Request::GetStream(_) => Err(Failure::new(
+            ErrorCode::StreamNotFound,
+            "no stream \"nowhere\"",
+        )),
+        _ => Ok(Reply::Done),
+    };
+    let (status, body) = match reply {
+        Ok(reply) => (0, reply.to_bytes()),
+        Err(failure) => (failure.code.code(), failure.encode()),
+    };
+    let header = FrameHeader::reply(header, status).with_primary(Op(100), ReplicaId(0), View(0));
+    Some(Some(header.frame(&body)))
+}
+
+fn topic() -> Reply {
+    let partition = |id| PartitionDetails {
+        id: PartitionId(id),
+        incarnation: Incarnation(1),
+        group: ConsensusGroup(1),
+        start: None,
+        end: None,
+    };
+    Reply::Topic(TopicDetails {
+        stream: StreamId(4),
+        id: TopicId(5),
+        name: "t".to_string(),
+        created: Timestamp(0),
+        partitions: vec![partition(0), partition(1)],
+    })
+}
