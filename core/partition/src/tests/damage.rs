@@ -318,6 +318,41 @@ fn cut_file_is_found_at_start_and_its_offsets_are_not_given_out_again() {
     );
 }
 
+#[test]
+fn index_whose_entries_lead_astray_is_not_taken_though_its_checksum_is_right() {
+    let config = DataConfig {
+        segment_size: 300_000,
+        ..config()
+    };
+    let mut node = Node::with_partition(config);
+    for index in 0..20 {
+        node.append(batch_of_size(30_000, index));
+    }
+    node.settle();
+    let segment = node.group.segments(key(0))[0];
+    let file = node
+        .files
+        .indexes
+        .first_key_value()
+        .expect("a full segment");
+    let file = file.1.to_vec();
+    let decode = |bytes: &[u8]| crate::Index::decode(&Bytes::copy_from_slice(bytes), &segment);
+    assert!(decode(&file).is_ok());
+    // Where the entries begin, behind the header; each is offset, time and position.
+    let entries = 44;
+    for (at, value) in [(0, 1), (8, 1), (16, 1), (24, 0), (32, 0), (40, 0)] {
+        for value in [value, u64::MAX] {
+            let at = entries + at;
+            let mut bytes = file.clone();
+            bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            let end = bytes.len() - 8;
+            let checksum = wire::checksum64(&bytes[..end]);
+            bytes[end..].copy_from_slice(&checksum.to_le_bytes());
+            assert!(decode(&bytes).is_err(), "{value} at byte {at}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 

@@ -78,6 +78,25 @@ fn small_batch_is_charged_with_the_whole_prepare_that_it_keeps_alive() {
 }
 
 #[test]
+fn op_whose_first_batch_is_written_before_its_second_is_applied_stays() {
+    let mut node = Node::with_partition(budget(5_000));
+    let op = Op(node.op + 1);
+    node.group
+        .apply(op, Timestamp(2_000), append(0, batch_of_size(10, 0)));
+    let segment = files_at(&node.group.snapshot())[0].id;
+    node.group.appended(segment, u64::MAX);
+    node.group
+        .apply(op, Timestamp(2_000), append(0, batch_of_size(10, 1)));
+    node.op = op.0;
+    node.time = 3_000;
+    node.append(batch_of_size(10_000, 2));
+    // The second is in no file, and so must be in memory.
+    let query = query(PollStrategy::Offset(Offset(1)), "reader");
+    let read = node.group.read(key(0), FIRST, &query);
+    assert!(matches!(read, Ok(Read::Batches(_))));
+}
+
+#[test]
 fn oldest_batches_leave_memory_first() {
     let mut node = Node::with_partition(budget(100_000));
     for index in 0..100 {

@@ -253,6 +253,58 @@ fn index_finds_batches_in_the_middle_of_a_large_segment() {
 }
 
 #[test]
+fn one_read_of_a_file_serves_what_the_limits_allow() {
+    let config = DataConfig {
+        tail_budget: 0,
+        ..config()
+    };
+    let mut node = Node::with_partition(config);
+    for index in 0..100_u8 {
+        node.append(batch_of_size(10_000, index));
+    }
+    node.settle();
+    let size = batch_of_size(10_000, 0).header.size;
+    for first in [0, 3, 7, 50] {
+        let answer = limited(&mut node, offset(first), 100, 40 * size);
+        assert_eq!(answer, (first, first + 40));
+    }
+}
+
+#[test]
+fn index_that_was_overtaken_by_appends_while_it_was_built_is_completed() {
+    let config = DataConfig {
+        tail_budget: 0,
+        ..config()
+    };
+    let mut node = Node::with_partition(config);
+    node.append(batch_of_size(10, 0));
+    node.append(batch_of_size(10, 1));
+    let snapshot = node.checkpoint();
+    node.group = DataGroup::restore(config, snapshot).expect("sound");
+    let query = ReadQuery {
+        max_bytes: 0,
+        ..query(at(1_030), "reader")
+    };
+    let Ok(Read::File(build)) = node.group.read(key(0), FIRST, &query) else {
+        panic!("there is no index");
+    };
+    for index in 2..6 {
+        node.append(batch_of_size(10, index));
+    }
+    node.settle();
+    let bytes = node.files.read(&build);
+    let read = node.group.finish_read(build, bytes.as_ref());
+    assert!(matches!(read, Ok(Read::File(_))));
+    // The index ends before these, and they are not in memory.
+    for index in [5, 3, 4, 2] {
+        assert_eq!(limited(&mut node, at(1_020 + index * 10), 1, 0).0, index);
+    }
+    for index in 0..6 {
+        assert_eq!(limited(&mut node, offset(index), 1, 0).0, index);
+    }
+}
+
+#[test]
 fn time_finds_the_first_of_many_batches_of_one_time() {
     let config = DataConfig {
         tail_budget: 0,
