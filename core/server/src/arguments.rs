@@ -11,6 +11,8 @@ use crate::Exit;
 pub enum Action {
     /// Serve.
     Run,
+    /// Say what is damaged in the journal, perhaps give it up, and end.
+    Recover,
     /// Say whether the configuration is taken, and end.
     Check,
     /// Print the configuration that is in force, and end.
@@ -28,6 +30,8 @@ pub enum Action {
 pub struct Arguments {
     /// What to do.
     pub action: Action,
+    /// Whether to give up what is uncertain in the journal.
+    pub cut: bool,
     /// The configuration file.
     pub file: Option<PathBuf>,
     /// Settings, in order.
@@ -46,6 +50,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments,
 fn parse_all(mut parser: Parser) -> Result<Arguments, lexopt::Error> {
     let mut parsed = Arguments {
         action: Action::Run,
+        cut: false,
         file: None,
         settings: Vec::new(),
     };
@@ -70,6 +75,8 @@ fn parse_all(mut parser: Parser) -> Result<Arguments, lexopt::Error> {
             Arg::Long("print-example") => parsed.decide(Action::PrintExample)?,
             Arg::Short('h') | Arg::Long("help") => parsed.decide(Action::Help)?,
             Arg::Short('V') | Arg::Long("version") => parsed.decide(Action::Version)?,
+            Arg::Long("cut") => parsed.cut = true,
+            Arg::Value(value) if value == "recover" => parsed.decide(Action::Recover)?,
             Arg::Value(value) => {
                 let value = value.to_string_lossy().into_owned();
                 return Err(
@@ -78,6 +85,9 @@ fn parse_all(mut parser: Parser) -> Result<Arguments, lexopt::Error> {
             }
             Arg::Short(_) | Arg::Long(_) => return Err(argument.unexpected()),
         }
+    }
+    if parsed.cut && parsed.action != Action::Recover {
+        return Err("--cut belongs to `cohort-server recover`".into());
     }
     Ok(parsed)
 }
@@ -100,6 +110,11 @@ pub fn help() -> String {
 Cohort: a replicated message broker around its consumer-group coordinator.
 
 Usage: cohort-server [OPTIONS]
+       cohort-server recover [--cut] [OPTIONS]
+
+Serves until SIGTERM or SIGINT. `recover` says what is damaged in the journal of a stopped server
+and changes nothing; with --cut it gives up a tail of which nobody can say whether it was flushed, so
+that the server starts again. What is given up may have been acknowledged.
 
 Options:
   -c, --config FILE    Read settings from FILE; without it, one node on 127.0.0.1:5100 with its
@@ -144,6 +159,7 @@ mod tests {
         let short = ["-c", "a.toml", "-snode.shards = 2", "--check"];
         let expected = Arguments {
             action: Action::Check,
+            cut: false,
             file: Some("a.toml".into()),
             settings: vec![("node.shards".into(), "2".into())],
         };

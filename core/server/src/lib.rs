@@ -7,9 +7,15 @@ pub mod arguments;
 pub mod config;
 mod exit;
 pub mod logging;
+mod names;
+mod node;
+mod notes;
 pub mod password;
 pub mod process_limits;
 pub mod random;
+mod settings;
+mod shard_loop;
 pub mod signals;
 
 pub use exit::Exit;
+pub use node::{recover, serve};

@@ -29,7 +29,9 @@ fn start() -> Exit {
         Action::Help => print(&arguments::help()),
         Action::Version => print(&format!("cohort-server {}\n", env!("CARGO_PKG_VERSION"))),
         Action::PrintExample => print(&config::production_file()),
-        Action::Check | Action::PrintConfig | Action::Run => start_configured(&arguments),
+        Action::Check | Action::PrintConfig | Action::Run | Action::Recover => {
+            start_configured(&arguments)
+        }
     }
 }
 
@@ -48,8 +50,8 @@ fn start_configured(arguments: &Arguments) -> Exit {
             return Exit::Configuration;
         }
     };
-    if arguments.action == Action::Run {
-        return run(&loaded);
+    if matches!(arguments.action, Action::Run | Action::Recover) {
+        return run(arguments, &loaded);
     }
     loaded
         .warnings
@@ -62,13 +64,15 @@ fn start_configured(arguments: &Arguments) -> Exit {
     }
 }
 
-fn run(loaded: &Loaded) -> Exit {
+fn run(arguments: &Arguments, loaded: &Loaded) -> Exit {
     logging::start(&loaded.config.node.logs);
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    tracing::error!("this build has no event loop yet: nothing was started");
-    Exit::CannotStart
+    match arguments.action {
+        Action::Recover => server::recover(&loaded.config, arguments.cut),
+        _ => server::serve(&loaded.config),
+    }
 }
 
 /// To standard output; a reader that has gone away is no fault of ours.

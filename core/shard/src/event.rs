@@ -304,13 +304,6 @@ pub enum Note {
         /// The note.
         note: vsr::Note,
     },
-    /// A consensus group does not serve, and why.
-    OutOfService {
-        /// The consensus group.
-        group: ConsensusGroup,
-        /// For people.
-        reason: String,
-    },
     /// A segment's bytes are not what was written; only its partition is out of service.
     Damaged {
         /// The segment.

@@ -839,10 +839,7 @@ impl Shard {
             Note::Checkpoint { .. } => self.counters.checkpoints += 1,
             Note::Damaged { .. } => self.counters.partitions_damaged += 1,
             Note::LoginRefused => self.counters.logins_refused += 1,
-            Note::Replica { .. }
-            | Note::OutOfService { .. }
-            | Note::SessionRegistered { .. }
-            | Note::SessionEnded { .. } => {}
+            Note::Replica { .. } | Note::SessionRegistered { .. } | Note::SessionEnded { .. } => {}
         }
     }
 

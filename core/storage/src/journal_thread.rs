@@ -83,6 +83,7 @@ struct Queue {
 enum Message {
     Records(ShardId, Vec<Record>),
     Prepared(FileId),
+    Suspend(ConsensusGroup),
     Stop,
 }
 
@@ -92,6 +93,11 @@ impl JournalHandle {
         if !records.is_empty() {
             self.send(Message::Records(shard, std::mem::take(records)));
         }
+    }
+
+    /// Says that a group is out of service: it cannot free what the journal keeps of it.
+    pub fn suspend(&self, group: ConsensusGroup) {
+        self.send(Message::Suspend(group));
     }
 
     fn send(&self, message: Message) {
@@ -300,6 +306,7 @@ impl Writer {
                     }
                 }
                 Message::Prepared(file) => self.journal.handle(Input::Prepared { file }),
+                Message::Suspend(group) => self.journal.handle(Input::Suspend { group }),
                 Message::Stop => *stopping = true,
             }
         }

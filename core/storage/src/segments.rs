@@ -219,7 +219,7 @@ impl Segments {
             return File::open(&path).map_err(Error::io("open", &path));
         }
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false);
+        options.read(true).write(true).create(true).truncate(false);
         match options.open(&path) {
             Ok(file) => Ok(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

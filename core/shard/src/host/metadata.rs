@@ -424,15 +424,16 @@ impl MetadataHost {
             return;
         }
         self.clocks.restart(desk.now.monotonic);
-        if let Some(operation) = self.catalog.limits_to_set() {
-            self.submit(desk, vsr::Origin::Internal, &operation, Waiting::Own);
-        }
+        // The very first op: where there is any, there is `root`.
         if self.catalog.user_by_id(UserId::ROOT).is_none()
             && let Some(phc) = self.settings.root_password.clone()
         {
             let operation = Operation::CreateRoot {
                 password_hash: phc.into(),
             };
+            self.submit(desk, vsr::Origin::Internal, &operation, Waiting::Own);
+        }
+        if let Some(operation) = self.catalog.limits_to_set() {
             self.submit(desk, vsr::Origin::Internal, &operation, Waiting::Own);
         }
     }

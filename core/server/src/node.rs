@@ -1,0 +1,607 @@
+//! The life of a node: from its data directory to its threads, and back.
+
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    path::Path,
+    process,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use journal::{Journal, Uncertain, UnitSize};
+use network::{BindError, InboxSender, Notify, inbox};
+use shard::{GroupSnapshot, GroupStart, StateSnapshot, shard_of_group};
+use storage::{
+    DataDirectory, FileThreads, Format, FoundJournal, JournalEvent, JournalThread, Segments,
+    Snapshots, scan_journal,
+};
+use wire::{ClusterId, ConsensusGroup, ReplicaId, ShardId};
+
+use crate::{
+    Exit,
+    config::Config,
+    names,
+    password::{self, PasswordPool},
+    process_limits, random, settings,
+    shard_loop::{self, Outside, Seed, Told},
+    signals,
+};
+
+/// How long what is in flight may take after a signal.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Messages that a ring between two shards holds.
+const RING: usize = 4_096;
+
+/// Flushes of the probe at the start.
+const PROBE_FLUSHES: usize = 9;
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// The data directory.
+    #[error(transparent)]
+    Storage(#[from] storage::Error),
+    /// The address.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The data directory was formatted for something else.
+    #[error(
+        "{key} = {configured}, but {directory} was formatted with {formatted}; it is fixed for ever"
+    )]
+    Formatted {
+        key: &'static str,
+        configured: u16,
+        formatted: u16,
+        directory: String,
+    },
+    /// A snapshot that this version cannot read.
+    #[error("the snapshot of consensus group {group} cannot be read by this version: {problem}")]
+    Snapshot {
+        group: ConsensusGroup,
+        problem: String,
+    },
+    /// A superblock that this version cannot read.
+    #[error("the superblock of consensus group {group} cannot be read by this version: {problem}")]
+    Superblock {
+        group: ConsensusGroup,
+        problem: String,
+    },
+    /// The operating system.
+    #[error("{what}: {source}")]
+    System {
+        what: &'static str,
+        source: std::io::Error,
+    },
+    /// A shard.
+    #[error("shard {shard} did not start: {problem}")]
+    Shard { shard: u16, problem: String },
+}
+
+impl StartError {
+    const fn exit(&self) -> Exit {
+        match self {
+            Self::Storage(storage::Error::Damaged { .. } | storage::Error::Uncertain { .. })
+            | Self::Snapshot { .. }
+            | Self::Superblock { .. } => Exit::Damaged,
+            Self::Formatted { .. } => Exit::Configuration,
+            Self::Storage(_) | Self::Bind(_) | Self::System { .. } | Self::Shard { .. } => {
+                Exit::CannotStart
+            }
+        }
+    }
+}
+
+/// Serves until a signal comes.
+pub fn serve(config: &Config) -> Exit {
+    end_process_on_panic();
+    let started = Instant::now();
+    let node = match Node::start(config, started) {
+        Ok(node) => node,
+        Err(error) => {
+            tracing::error!("{error}");
+            return error.exit();
+        }
+    };
+    node.run()
+}
+
+/// Says what is damaged in the journal; with `cut`, gives an uncertain tail up, so that the node starts.
+pub fn recover(config: &Config, cut: bool) -> Exit {
+    match try_recover(config, cut) {
+        Ok(exit) => exit,
+        Err(error) => {
+            tracing::error!("{error}");
+            error.exit()
+        }
+    }
+}
+
+fn try_recover(config: &Config, cut: bool) -> Result<Exit, StartError> {
+    let directory = DataDirectory::open(&config.node.data_directory)?;
+    let journal = settings::journal(config, directory.record());
+    let uncertain = if cut { Uncertain::Cut } else { Uncertain::Keep };
+    let found = scan_journal(directory.path(), journal, Some(uncertain))?;
+    let uncertain = found
+        .scanned
+        .damage
+        .iter()
+        .filter(|damage| damage.verdict == journal::Verdict::Uncertain);
+    let uncertain = uncertain.count();
+    tell_damage(&found);
+    if found.scanned.damage.is_empty() {
+        tracing::info!("nothing is damaged in the journal");
+    } else if cut {
+        let journal = Journal::resume(journal, found.scanned.resume);
+        JournalThread::start(directory.path(), journal, Box::new(|_| ()), Arc::new(fatal))?.stop();
+        tracing::info!(
+            uncertain,
+            "what is uncertain was cut; the server can be started"
+        );
+    } else if uncertain > 0 {
+        tracing::info!(
+            "nothing was changed; `cohort-server recover --cut` gives up what is uncertain"
+        );
+        return Ok(Exit::Damaged);
+    }
+    Ok(Exit::Success)
+}
+
+/// A running node.
+struct Node {
+    journal: JournalThread,
+    threads: Vec<JoinHandle<()>>,
+    told: Receiver<(ShardId, Result<Told, String>)>,
+    inboxes: Vec<InboxSender<Outside>>,
+    /// Unlocked last.
+    directory: DataDirectory,
+}
+
+/// What the data directory holds.
+struct Found {
+    groups: BTreeMap<ConsensusGroup, GroupStart>,
+    journal: Journal,
+    /// Nothing was ever written here.
+    is_new: bool,
+}
+
+impl Node {
+    fn start(config: &Config, started: Instant) -> Result<Self, StartError> {
+        let directory = open_directory(config)?;
+        tell_disk(&directory);
+        let shard_count = shard_count(config)?;
+        let mut found = find(config, &directory)?;
+        let listeners = network::bind_shards(config.node.address, usize::from(shard_count))?;
+        let address = listeners[0].address();
+        let (root_password, printed) = root_password(config, found.is_new);
+        let shard_config = settings::shard(
+            config,
+            directory.record(),
+            shard_count,
+            address,
+            root_password,
+        );
+
+        let bells: Vec<Notify> = (0..shard_count).map(|_| Notify::new()).collect();
+        let (inboxes, mut own_inboxes): (Vec<_>, Vec<_>) =
+            bells.iter().map(|bell| inbox(bell.clone())).unzip();
+        let journal = start_journal(&directory, found.journal, &inboxes, shard_count)?;
+        let (tell, told) = mpsc::channel();
+        let driver = choose_driver(config);
+        let common = Common {
+            config,
+            directory: &directory,
+            shard_config,
+            driver,
+            passwords: start_passwords(config)?,
+            cores: cores(config),
+            journal: journal.handle(),
+            started,
+            tell,
+        };
+        let mut threads = Vec::new();
+        let endpoints = network::mesh(&bells, RING);
+        for (index, (endpoint, listener)) in endpoints.into_iter().zip(listeners).enumerate().rev()
+        {
+            let own = Own {
+                notify: bells[index].clone(),
+                inbox: own_inboxes
+                    .pop()
+                    .expect("there is an inbox for every shard"),
+                inbox_sender: inboxes[index].clone(),
+                endpoint,
+                listener,
+            };
+            threads.push(common.start_shard(index, own, &mut found.groups)?);
+        }
+        drop(common);
+        let node = Self {
+            journal,
+            threads,
+            told,
+            inboxes,
+            directory,
+        };
+        node.wait_until_ready(shard_count)?;
+        let elapsed = started.elapsed();
+        tracing::info!(%address, shards = shard_count, driver = driver.name(), ?elapsed, "ready");
+        announce(&format!("cohort-server is ready on {address}\n"));
+        if let Some(password) = printed {
+            announce(&format!(
+                "user root, password {password} (printed this once)\n"
+            ));
+        }
+        Ok(node)
+    }
+
+    fn wait_until_ready(&self, shard_count: u16) -> Result<(), StartError> {
+        let mut ready = 0;
+        while ready < shard_count {
+            match self.told.recv() {
+                Ok((_, Ok(Told::Ready))) => ready += 1,
+                Ok((_, Ok(Told::Stopped))) => {}
+                Ok((shard, Err(problem))) => {
+                    return Err(StartError::Shard {
+                        shard: shard.0,
+                        problem,
+                    });
+                }
+                Err(_) => unreachable!("every shard's thread tells before it ends"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a signal, then ends everything in order.
+    fn run(self) -> Exit {
+        let (stop, stopping) = mpsc::channel();
+        if let Err(error) = signals::on_stop(move |name| stop.send(name).unwrap_or_default()) {
+            tracing::error!("cannot wait for signals: {error}");
+            return Exit::CannotStart;
+        }
+        // The sender lives as long as the process.
+        if let Ok(signal) = stopping.recv() {
+            tracing::info!(
+                signal,
+                "stopping: what is in flight is finished, nothing new is taken"
+            );
+        }
+        for inbox in &self.inboxes {
+            inbox.send(Outside::Stop);
+        }
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        let mut running = self.threads.len();
+        while running > 0 {
+            match self
+                .told
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
+                Ok((_, Ok(Told::Stopped))) => running -= 1,
+                Ok((_, Ok(Told::Ready))) => {}
+                Ok((shard, Err(problem))) => {
+                    tracing::error!(shard = shard.0, "shard failed: {problem}");
+                    return Exit::Failed;
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    tracing::warn!(
+                        "{running} shards are not done after {STOP_TIMEOUT:?}: the process ends"
+                    );
+                    return Exit::Failed;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        for thread in self.threads {
+            // A panic ends the process.
+            let _ = thread.join();
+        }
+        self.journal.stop();
+        drop(self.directory);
+        tracing::info!("stopped");
+        Exit::Success
+    }
+}
+
+/// A shard that fails leaves nothing that the others could go on with.
+fn end_process_on_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        process::abort();
+    }));
+}
+
+/// What is on the disk cannot be trusted after a failed write or flush (V18).
+#[expect(clippy::needless_pass_by_value, reason = "the storage gives it away")]
+fn fatal(error: storage::Error) {
+    tracing::error!("{error}; the process ends, since nothing can be promised any more");
+    process::exit(Exit::Failed.code());
+}
+
+fn announce(text: &str) {
+    let mut out = std::io::stdout().lock();
+    // Nobody needs to listen.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn open_directory(config: &Config) -> Result<DataDirectory, StartError> {
+    let path = &config.node.data_directory;
+    let configured = config.cluster.data_groups;
+    if DataDirectory::is_formatted(path)? {
+        let directory = DataDirectory::open(path)?;
+        let formatted = directory.record().data_groups;
+        if formatted != configured {
+            let (key, directory) = ("cluster.data_groups", path.display().to_string());
+            return Err(StartError::Formatted {
+                key,
+                configured,
+                formatted,
+                directory,
+            });
+        }
+        return Ok(directory);
+    }
+    let format = Format {
+        cluster: ClusterId(random::id()),
+        replica: ReplicaId(0),
+        replica_count: 1,
+        data_groups: configured,
+        unit_size: UnitSize::default(),
+    };
+    let directory = DataDirectory::format(path, format)?;
+    tracing::info!(path = %path.display(), data_groups = configured, "data directory formatted");
+    Ok(directory)
+}
+
+fn tell_disk(directory: &DataDirectory) {
+    match storage::probe_flush(directory.path(), PROBE_FLUSHES) {
+        Ok(probe) => {
+            tracing::info!(median = ?probe.median, slowest = ?probe.slowest, "flush of 4 KiB")
+        }
+        Err(error) => tracing::warn!("the disk cannot be probed: {error}"),
+    }
+}
+
+fn shard_count(config: &Config) -> Result<u16, StartError> {
+    if let Some(count) = config.node.shards {
+        return Ok(count);
+    }
+    let what = "count the cores";
+    let cores = network::available_cores().map_err(|source| StartError::System { what, source })?;
+    Ok(u16::try_from(cores.len())
+        .unwrap_or(u16::MAX)
+        .clamp(1, config.cluster.data_groups.max(1)))
+}
+
+fn cores(config: &Config) -> Vec<usize> {
+    if config.node.pin_cores {
+        network::available_cores().unwrap_or_default()
+    } else {
+        Vec::new()
+    }
+}
+
+fn choose_driver(config: &Config) -> network::Driver {
+    let choice = network::choose_driver(config.node.force_polling);
+    if let Some(warning) = &choice.warning {
+        tracing::warn!("{warning}");
+    }
+    let shards = u64::from(config.node.shards.unwrap_or(1));
+    let limits = process_limits::check(u64::from(config.node.connections.per_shard) * shards);
+    if let Some(warning) = &limits.warning {
+        tracing::warn!("{warning}");
+    }
+    choice.driver
+}
+
+fn start_passwords(config: &Config) -> Result<PasswordPool, StartError> {
+    let passwords = &config.node.passwords;
+    let what = "start the hashing pool";
+    PasswordPool::start(passwords.threads, passwords.waiting as usize)
+        .map_err(|source| StartError::System { what, source })
+}
+
+/// The hash that the first start creates `root` with, and the password if nobody knows it yet.
+fn root_password(config: &Config, is_new: bool) -> (Option<String>, Option<String>) {
+    if !is_new {
+        return (None, None);
+    }
+    match &config.node.root_password {
+        Some(password) => (Some(password::hash(&password.0)), None),
+        None => {
+            let password = random::password();
+            (Some(password::hash(&password)), Some(password))
+        }
+    }
+}
+
+fn find(config: &Config, directory: &DataDirectory) -> Result<Found, StartError> {
+    let journal = settings::journal(config, directory.record());
+    let mut found = scan_journal(directory.path(), journal, None)?;
+    tell_damage(&found);
+    let snapshots = Snapshots::new(directory.path());
+    let mut groups = BTreeMap::new();
+    let mut is_new = found.scanned.damage.is_empty();
+    for group in (0..=directory.record().data_groups).map(ConsensusGroup) {
+        let snapshot = read_snapshot(directory.path(), &snapshots, group)?;
+        let scanned = found.scanned.groups.remove(&group);
+        if group == ConsensusGroup::METADATA {
+            is_new &= snapshot.is_none()
+                && scanned
+                    .as_ref()
+                    .is_none_or(|scanned| scanned.prepares.is_empty());
+        }
+        let start = GroupStart::from_disk(group, snapshot, scanned, &found.scanned.damage)
+            .map_err(|error| StartError::Superblock {
+                group,
+                problem: error.to_string(),
+            })?;
+        groups.insert(group, start);
+    }
+    let journal = Journal::resume(journal, found.scanned.resume);
+    Ok(Found {
+        groups,
+        journal,
+        is_new,
+    })
+}
+
+fn tell_damage(found: &FoundJournal) {
+    for damage in &found.scanned.damage {
+        match damage.verdict {
+            journal::Verdict::Torn => {
+                tracing::warn!("journal: {damage}; it was never acknowledged, and is cut")
+            }
+            journal::Verdict::Rotten | journal::Verdict::Uncertain => {
+                tracing::error!("journal: {damage}")
+            }
+        }
+    }
+    for stray in &found.strays {
+        tracing::warn!(path = %stray.display(), "no file of the journal: it is left alone");
+    }
+}
+
+fn read_snapshot(
+    data: &Path,
+    snapshots: &Snapshots,
+    group: ConsensusGroup,
+) -> Result<Option<GroupSnapshot>, StartError> {
+    let (newest, damaged) = snapshots.newest(group)?;
+    for error in damaged {
+        tracing::error!(group = group.0, "snapshot: {error}");
+    }
+    let Some(newest) = newest else {
+        return Ok(None);
+    };
+    let snapshot: GroupSnapshot =
+        rmp_serde::from_slice(&newest.payload).map_err(|error| StartError::Snapshot {
+            group,
+            problem: error.to_string(),
+        })?;
+    if let StateSnapshot::Data(state) = &snapshot.state {
+        // What is behind the snapshot is in the journal, and is written again.
+        let segments = Segments::new(data, 1);
+        for file in partition::files_at(state).iter().filter(|file| file.open) {
+            segments.truncate(&names::segment(file.id), file.segment.length)?;
+        }
+    }
+    Ok(Some(snapshot))
+}
+
+fn start_journal(
+    directory: &DataDirectory,
+    journal: Journal,
+    inboxes: &[InboxSender<Outside>],
+    shard_count: u16,
+) -> Result<JournalThread, StartError> {
+    let inboxes = inboxes.to_vec();
+    let listener = move |event| match event {
+        JournalEvent::Progress { shard, progress } => {
+            inboxes[usize::from(shard.0)].send(Outside::Journal(progress));
+        }
+        JournalEvent::CheckpointWanted { group } => {
+            let shard = shard_of_group(group, 1, shard_count);
+            inboxes[usize::from(shard.0)].send(Outside::CheckpointWanted(group));
+        }
+    };
+    let thread = JournalThread::start(
+        directory.path(),
+        journal,
+        Box::new(listener),
+        Arc::new(fatal),
+    )?;
+    tracing::info!(priority = %thread.priority(), "journal thread");
+    Ok(thread)
+}
+
+/// What all shards of a node share, or have alike.
+struct Common<'a> {
+    config: &'a Config,
+    directory: &'a DataDirectory,
+    shard_config: shard::Config,
+    driver: network::Driver,
+    passwords: PasswordPool,
+    cores: Vec<usize>,
+    journal: storage::JournalHandle,
+    started: Instant,
+    tell: mpsc::Sender<(ShardId, Result<Told, String>)>,
+}
+
+/// What belongs to one shard alone.
+struct Own {
+    notify: Notify,
+    inbox: network::Inbox<Outside>,
+    inbox_sender: InboxSender<Outside>,
+    endpoint: network::Endpoint<shard::MeshMessage>,
+    listener: network::Listener,
+}
+
+impl Common<'_> {
+    fn start_shard(
+        &self,
+        index: usize,
+        parts: Own,
+        groups: &mut BTreeMap<ConsensusGroup, GroupStart>,
+    ) -> Result<JoinHandle<()>, StartError> {
+        let own = ShardId(u16::try_from(index).expect("shards are counted by a u16"));
+        let shard_count = self.shard_config.shard_count;
+        let hosted =
+            groups.extract_if(.., |group, _| shard_of_group(*group, 1, shard_count) == own);
+        let groups = hosted.map(|(_, start)| start).collect();
+        let (tell, tell_failure) = (self.tell.clone(), self.tell.clone());
+        let seed = Seed {
+            config: shard::Config {
+                shard: own,
+                ..self.shard_config.clone()
+            },
+            groups,
+            core: self.cores.get(index).copied(),
+            driver: self.driver,
+            limits: settings::connections(self.config),
+            files: start_files(self.directory, own, &parts.inbox_sender)?,
+            listener: parts.listener,
+            notify: parts.notify,
+            endpoint: parts.endpoint,
+            inbox: parts.inbox,
+            inbox_sender: parts.inbox_sender,
+            journal: self.journal.clone(),
+            passwords: self.passwords.clone(),
+            started: self.started,
+            // Nobody listens any more when the process is ending.
+            tell: Box::new(move |what| tell.send((own, Ok(what))).unwrap_or_default()),
+        };
+        let run = move || {
+            if let Err(error) = shard_loop::run(seed) {
+                tell_failure
+                    .send((own, Err(error.to_string())))
+                    .unwrap_or_default();
+            }
+        };
+        let what = "start a shard's thread";
+        thread::Builder::new()
+            .name(format!("shard-{own}"))
+            .spawn(run)
+            .map_err(|source| StartError::System { what, source })
+    }
+}
+
+fn start_files(
+    directory: &DataDirectory,
+    own: ShardId,
+    inbox: &InboxSender<Outside>,
+) -> Result<FileThreads, StartError> {
+    let inbox = inbox.clone();
+    let answer = Arc::new(move |done| inbox.send(Outside::Done(done)));
+    Ok(FileThreads::start(
+        directory.path(),
+        own.0,
+        answer,
+        Arc::new(fatal),
+    )?)
+}

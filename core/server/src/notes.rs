@@ -1,0 +1,53 @@
+//! What a shard notes, as events for the operator: one line for what happens in the life of a group,
+//! a session or a partition, nothing per request.
+
+use shard::Note;
+use wire::ShardId;
+
+pub(crate) fn tell(shard: ShardId, note: &Note) {
+    let shard = shard.0;
+    match note {
+        Note::Replica { group, note } => replica(group.0, note),
+        Note::Damaged { segment, reason } => tracing::error!(
+            group = segment.group.0,
+            partition = %segment.partition,
+            segment = segment.base.0,
+            "partition is out of service, its segment is {reason}; others are not touched"
+        ),
+        Note::Checkpoint { group, op } => tracing::info!(group = group.0, op = op.0, "checkpoint"),
+        Note::SessionRegistered { session } => {
+            tracing::info!(session = session.0, "session begins")
+        }
+        Note::SessionEnded { session, reason } => {
+            tracing::info!(session = session.0, reason = reason.name(), "session ends");
+        }
+        Note::LoginRefused => tracing::warn!(shard, "login refused: name or password is wrong"),
+    }
+}
+
+fn replica(group: u16, note: &vsr::Note) {
+    match note {
+        vsr::Note::OutOfService(reason) => tracing::error!(
+            group,
+            "consensus group is out of service: {reason}; see cohort-server recover --help"
+        ),
+        vsr::Note::Dropped { op } => {
+            tracing::warn!(
+                group,
+                op = op.0,
+                "prepare dropped: it was not part of the installed journal"
+            );
+        }
+        vsr::Note::Recovered { checkpoint, op } => {
+            tracing::debug!(group, checkpoint = checkpoint.0, op = op.0, "journal read");
+        }
+        vsr::Note::ViewChangeStarted { view } => {
+            tracing::info!(group, view = view.0, "view change")
+        }
+        vsr::Note::ViewEntered { view } => tracing::debug!(group, view = view.0, "view entered"),
+        vsr::Note::Ignored(_)
+        | vsr::Note::Committed { .. }
+        | vsr::Note::Skipped { .. }
+        | vsr::Note::RepairRequested { .. } => {}
+    }
+}

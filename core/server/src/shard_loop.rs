@@ -1,0 +1,453 @@
+//! One shard's thread: hands everything in, carries out what comes of it, waits for more.
+
+use std::{
+    io,
+    time::{Duration, Instant, SystemTime},
+};
+
+use journal::{Progress, Record};
+use network::{Connections, Driver, Endpoint, Event, Inbox, InboxSender, Listener, Notify};
+use partition::SegmentChange;
+use shard::{
+    ConnectionId, Effect, GroupSnapshot, GroupStart, Input, IoTicket, MeshMessage, Note, Shard,
+};
+use storage::{Done, FileThreads, Job, JournalHandle};
+use wire::{ConsensusGroup, ShardId, Time, Timestamp};
+
+use crate::{
+    names, notes,
+    password::{PasswordAnswer, PasswordPool, PasswordWork},
+    random,
+};
+
+/// How often a shard is told that time has passed.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Messages taken from one peer's ring in a turn.
+const MESH_BATCH: usize = 1_024;
+
+/// Events of connections handled before effects are carried out. Requests that come in together share a
+/// prepare, but none of them waits for ever.
+const EVENT_BATCH: usize = 1_024;
+
+/// What other threads tell a shard.
+#[derive(Debug)]
+pub(crate) enum Outside {
+    /// The journal.
+    Journal(Progress),
+    /// The journal needs room.
+    CheckpointWanted(ConsensusGroup),
+    /// The file threads.
+    Done(Done),
+    /// The hashing pool.
+    Password(IoTicket, PasswordAnswer),
+    /// The process is to end.
+    Stop,
+}
+
+/// What a shard tells the thread that started it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// It serves.
+    Ready,
+    /// Nothing is in flight any more and its connections are closed.
+    Stopped,
+}
+
+/// Everything that a shard's thread starts with.
+pub(crate) struct Seed {
+    pub(crate) config: shard::Config,
+    pub(crate) groups: Vec<GroupStart>,
+    pub(crate) core: Option<usize>,
+    pub(crate) driver: Driver,
+    pub(crate) limits: network::Limits,
+    pub(crate) listener: Listener,
+    pub(crate) notify: Notify,
+    pub(crate) endpoint: Endpoint<MeshMessage>,
+    pub(crate) inbox: Inbox<Outside>,
+    pub(crate) inbox_sender: InboxSender<Outside>,
+    pub(crate) journal: JournalHandle,
+    pub(crate) files: FileThreads,
+    pub(crate) passwords: PasswordPool,
+    pub(crate) started: Instant,
+    pub(crate) tell: Box<dyn Fn(Told) + Send>,
+}
+
+/// Runs a shard until it is stopped.
+///
+/// # Errors
+/// When the runtime or the listener cannot be set up, or a snapshot does not fit its group.
+pub(crate) fn run(seed: Seed) -> io::Result<()> {
+    if let Some(core) = seed.core
+        && let Err(error) = network::pin_to_core(core)
+    {
+        tracing::warn!(
+            shard = seed.config.shard.0,
+            core,
+            "cannot keep to a core: {error}"
+        );
+    }
+    let runtime = network::build_runtime(seed.driver)?;
+    runtime.block_on(async move {
+        let loop_ = ShardLoop::new(seed)?;
+        // The root future is polled at every turn of the runtime: the loop runs as a task.
+        compio::runtime::spawn(loop_.run())
+            .await
+            .map_err(|_| io::Error::other("the shard's loop has panicked"))
+    })
+}
+
+struct ShardLoop {
+    shard: Shard,
+    own: ShardId,
+    connections: Connections,
+    notify: Notify,
+    endpoint: Endpoint<MeshMessage>,
+    inbox: Inbox<Outside>,
+    inbox_sender: InboxSender<Outside>,
+    journal: JournalHandle,
+    records: Vec<Record>,
+    files: FileThreads,
+    passwords: PasswordPool,
+    clock: Clock,
+    next_tick: Instant,
+    stopping: bool,
+    stopped: bool,
+    tell: Box<dyn Fn(Told) + Send>,
+}
+
+impl ShardLoop {
+    fn new(seed: Seed) -> io::Result<Self> {
+        let clock = Clock {
+            started: seed.started,
+        };
+        let own = seed.config.shard;
+        let shard = Shard::new(seed.config, seed.groups, clock.now()).map_err(io::Error::other)?;
+        let connections = Connections::new(seed.limits, seed.notify.clone());
+        connections.listen(seed.listener)?;
+        Ok(Self {
+            shard,
+            own,
+            connections,
+            notify: seed.notify,
+            endpoint: seed.endpoint,
+            inbox: seed.inbox,
+            inbox_sender: seed.inbox_sender,
+            journal: seed.journal,
+            records: Vec::new(),
+            files: seed.files,
+            passwords: seed.passwords,
+            clock,
+            next_tick: Instant::now(),
+            stopping: false,
+            stopped: false,
+            tell: seed.tell,
+        })
+    }
+
+    async fn run(mut self) {
+        let ticker = self.notify.clone();
+        let ticks = compio::runtime::spawn(async move {
+            loop {
+                compio::time::sleep(TICK).await;
+                ticker.notify();
+            }
+        });
+        loop {
+            self.turn();
+            if self.stopped && self.connections.is_quiet() {
+                break;
+            }
+            self.notify.notified().await;
+        }
+        drop(ticks);
+        (self.tell)(Told::Stopped);
+    }
+
+    /// Hands in everything that is there, then carries out what comes of it.
+    fn turn(&mut self) {
+        let now = self.clock.now();
+        self.take_events(now);
+        let Self {
+            shard, endpoint, ..
+        } = self;
+        endpoint.drain(MESH_BATCH, |from, message| {
+            let from = ShardId(u16::try_from(from).expect("shards are counted by a u16"));
+            shard.handle(now, Input::Mesh { from, message });
+        });
+        self.take_inbox(now);
+        let moment = Instant::now();
+        if moment >= self.next_tick {
+            self.next_tick = moment + TICK;
+            self.shard.handle(now, Input::Tick);
+        }
+        self.carry_out_all();
+    }
+
+    fn take_events(&mut self, now: Time) {
+        let mut taken = 0;
+        while let Some(event) = self.connections.next_event() {
+            self.shard.handle(now, input(event));
+            taken += 1;
+            if taken == EVENT_BATCH {
+                taken = 0;
+                self.carry_out_all();
+            }
+        }
+    }
+
+    fn take_inbox(&mut self, now: Time) {
+        let Self {
+            shard,
+            inbox,
+            stopping,
+            ..
+        } = self;
+        let mut progress = None;
+        inbox.drain(|outside| match outside {
+            // Both numbers only rise: the newest says it all.
+            Outside::Journal(newer) => progress = Some(newer),
+            Outside::CheckpointWanted(group) => {
+                shard.handle(now, Input::CheckpointWanted { group })
+            }
+            Outside::Done(done) => shard.handle(now, done_input(done)),
+            Outside::Password(ticket, PasswordAnswer::Checked { valid }) => {
+                shard.handle(
+                    now,
+                    Input::PasswordChecked {
+                        ticket,
+                        valid,
+                        secret: random::bytes(),
+                    },
+                );
+            }
+            Outside::Password(ticket, PasswordAnswer::Hashed { phc }) => {
+                shard.handle(now, Input::PasswordHashed { ticket, phc });
+            }
+            Outside::Stop => {
+                *stopping = true;
+                shard.handle(now, Input::Stop);
+            }
+        });
+        if let Some(progress) = progress {
+            self.shard.handle(now, Input::Journal(progress));
+        }
+        if self.stopping {
+            self.connections.stop_listening();
+        }
+    }
+
+    fn carry_out_all(&mut self) {
+        while let Some(effect) = self.shard.next_effect() {
+            self.carry_out(effect);
+        }
+        self.journal.submit(self.own, &mut self.records);
+        self.endpoint.flush();
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send { connection, frame } => {
+                // A slow reader is the connections' matter; one that is gone is told by `Closed`.
+                let _ = self.connections.send(id(connection), frame);
+            }
+            Effect::Close { connection } => self.connections.close(id(connection)),
+            Effect::Admit { connection } => self.connections.admit(id(connection)),
+            Effect::Pause { connection } => self.connections.pause(id(connection)),
+            Effect::Resume { connection } => self.connections.resume(id(connection)),
+            Effect::Mesh { to, message } => self.endpoint.send(usize::from(to.0), message),
+            Effect::Peer { to, .. } => unreachable!("a single node has no peer {to}"),
+            Effect::Journal(record) => self.records.push(record),
+            Effect::Change { ticket, change } => self.files.submit(change_job(ticket, change)),
+            Effect::Read {
+                ticket,
+                segment,
+                file,
+                position,
+                length,
+            } => {
+                let (ticket, segment, kind) =
+                    (ticket.0, names::segment(segment), names::file_kind(file));
+                self.files.submit(Job::Read {
+                    ticket,
+                    segment,
+                    kind,
+                    position,
+                    length,
+                });
+            }
+            Effect::Flush { ticket, segments } => {
+                let segments = segments.into_iter().map(names::segment).collect();
+                self.files.submit(Job::Flush {
+                    ticket: ticket.0,
+                    segments,
+                });
+            }
+            Effect::WriteSnapshot { snapshot } => self.files.submit(snapshot_job(snapshot)),
+            Effect::CheckPassword {
+                ticket,
+                password,
+                phc,
+            } => {
+                self.hash(
+                    ticket,
+                    PasswordWork::Check {
+                        password: password.0,
+                        phc,
+                    },
+                );
+            }
+            Effect::HashPassword { ticket, password } => {
+                self.hash(
+                    ticket,
+                    PasswordWork::Hash {
+                        password: password.0,
+                    },
+                );
+            }
+            Effect::Ready => (self.tell)(Told::Ready),
+            Effect::Stopped => {
+                self.stopped = true;
+                self.connections.close_all();
+            }
+            Effect::Note(note) => {
+                if let Note::Replica {
+                    group,
+                    note: vsr::Note::OutOfService(_),
+                } = &note
+                {
+                    self.journal.suspend(*group);
+                }
+                notes::tell(self.own, &note);
+            }
+        }
+    }
+
+    fn hash(&self, ticket: IoTicket, work: PasswordWork) {
+        let answer = self.inbox_sender.clone();
+        let submitted = self.passwords.submit(work, move |result| {
+            answer.send(Outside::Password(ticket, result))
+        });
+        // The shard bounds what it asks for by what the pool takes.
+        assert!(submitted.is_ok(), "the pool takes what a shard may ask for");
+    }
+}
+
+/// Both clocks of this machine.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    started: Instant,
+}
+
+impl Clock {
+    fn now(self) -> Time {
+        let monotonic = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let wall = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let wall = Timestamp(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX));
+        Time { monotonic, wall }
+    }
+}
+
+const fn id(connection: ConnectionId) -> network::ConnectionId {
+    network::ConnectionId(connection.0)
+}
+
+fn input(event: Event) -> Input {
+    match event {
+        Event::Opened { connection, peer } => Input::Opened {
+            connection: ConnectionId(connection.0),
+            peer,
+        },
+        Event::Frame {
+            connection,
+            header,
+            body,
+        } => Input::Frame {
+            connection: ConnectionId(connection.0),
+            header,
+            body,
+        },
+        Event::BadFrame {
+            connection,
+            header,
+            error,
+        } => Input::BadFrame {
+            connection: ConnectionId(connection.0),
+            header,
+            error,
+        },
+        Event::Closed { connection, reason } => {
+            tracing::debug!(connection = connection.0, "connection {reason}");
+            Input::Closed {
+                connection: ConnectionId(connection.0),
+            }
+        }
+    }
+}
+
+fn done_input(done: Done) -> Input {
+    match done {
+        Done::Changed { ticket } => Input::Changed {
+            through: IoTicket(ticket),
+        },
+        Done::Read { ticket, result } => {
+            let result = result.map_err(|error| {
+                tracing::error!("{error}");
+                error.to_string()
+            });
+            Input::Read {
+                ticket: IoTicket(ticket),
+                result,
+            }
+        }
+        Done::Flushed { ticket } => Input::Flushed {
+            ticket: IoTicket(ticket),
+        },
+        Done::SnapshotWritten { group, op } => Input::SnapshotWritten { group, op },
+    }
+}
+
+fn change_job(ticket: IoTicket, change: SegmentChange) -> Job {
+    let ticket = ticket.0;
+    match change {
+        SegmentChange::Append {
+            segment,
+            position,
+            parts,
+        } => Job::Append {
+            ticket,
+            segment: names::segment(segment),
+            position,
+            pieces: parts,
+        },
+        SegmentChange::WriteIndex { segment, bytes } => Job::WriteIndex {
+            ticket,
+            segment: names::segment(segment),
+            bytes,
+        },
+        SegmentChange::Delete { segment } => Job::Delete {
+            ticket,
+            segment: names::segment(segment),
+        },
+        SegmentChange::DeletePartition {
+            group,
+            partition,
+            incarnation,
+        } => Job::DeletePartition {
+            ticket,
+            group,
+            partition,
+            incarnation,
+        },
+    }
+}
+
+fn snapshot_job(snapshot: Box<GroupSnapshot>) -> Job {
+    Job::Snapshot {
+        group: snapshot.group,
+        op: snapshot.checkpoint.op,
+        encode: Box::new(move || rmp_serde::to_vec(&*snapshot).expect("a snapshot can be encoded")),
+    }
+}
