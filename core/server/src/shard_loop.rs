@@ -265,17 +265,13 @@ impl ShardLoop {
                 file,
                 position,
                 length,
-            } => {
-                let (ticket, segment, kind) =
-                    (ticket.0, names::segment(segment), names::file_kind(file));
-                self.files.submit(Job::Read {
-                    ticket,
-                    segment,
-                    kind,
-                    position,
-                    length,
-                });
-            }
+            } => self.files.submit(Job::Read {
+                ticket: ticket.0,
+                segment: names::segment(segment),
+                kind: names::file_kind(file),
+                position,
+                length,
+            }),
             Effect::Flush { ticket, segments } => {
                 let segments = segments.into_iter().map(names::segment).collect();
                 self.files.submit(Job::Flush {
@@ -289,38 +285,31 @@ impl ShardLoop {
                 password,
                 phc,
             } => {
-                self.hash(
-                    ticket,
-                    PasswordWork::Check {
-                        password: password.0,
-                        phc,
-                    },
-                );
+                let password = password.0;
+                self.hash(ticket, PasswordWork::Check { password, phc });
             }
             Effect::HashPassword { ticket, password } => {
-                self.hash(
-                    ticket,
-                    PasswordWork::Hash {
-                        password: password.0,
-                    },
-                );
+                let password = password.0;
+                self.hash(ticket, PasswordWork::Hash { password });
             }
             Effect::Ready => (self.tell)(Told::Ready),
             Effect::Stopped => {
                 self.stopped = true;
                 self.connections.close_all();
             }
-            Effect::Note(note) => {
-                if let Note::Replica {
-                    group,
-                    note: vsr::Note::OutOfService(_),
-                } = &note
-                {
-                    self.journal.suspend(*group);
-                }
-                notes::tell(self.own, &note);
-            }
+            Effect::Note(note) => self.note(&note),
         }
+    }
+
+    fn note(&self, note: &Note) {
+        if let Note::Replica {
+            group,
+            note: vsr::Note::OutOfService(_),
+        } = note
+        {
+            self.journal.suspend(*group);
+        }
+        notes::tell(self.own, note);
     }
 
     fn hash(&self, ticket: IoTicket, work: PasswordWork) {
