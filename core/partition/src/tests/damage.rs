@@ -89,6 +89,17 @@ fn good_batches_that_were_never_appended_are_found() {
 }
 
 #[test]
+fn time_that_falls_is_found() {
+    let (file, bytes, _) = segment(2, 1);
+    let first = &bytes[..bytes.len() / 2];
+    let older = batch_of_size(0, 1).stamped(Offset(1), Timestamp(1));
+    let damage = damage_of(&file, &[first, &older.to_bytes()].concat()).expect("falls");
+    let found = Timestamp(1);
+    assert_eq!(damage.problem, SegmentProblem::Time { found });
+    assert_eq!(damage.position, first.len() as u64);
+}
+
+#[test]
 fn segment_larger_than_one_read_is_scanned_piece_by_piece() {
     let mut node = Node::with_partition(DataConfig {
         tail_budget: 0,
