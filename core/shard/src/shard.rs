@@ -268,10 +268,10 @@ impl Shard {
                 }
             }
             Input::CheckpointWanted { group } => match &mut self.metadata {
-                Some(host) if group == ConsensusGroup::METADATA => host.want_checkpoint(),
+                Some(host) if group == ConsensusGroup::METADATA => host.checkpoints.want(),
                 _ => {
                     if let Some(host) = self.data.get_mut(&group) {
-                        host.want_checkpoint();
+                        host.checkpoints.want();
                     }
                 }
             },
@@ -279,7 +279,7 @@ impl Shard {
             Input::Read { ticket, result } => self.on_read(ticket, result.ok().as_ref()),
             Input::Flushed { ticket } => {
                 for host in self.data.values_mut() {
-                    host.on_flushed(&mut self.desk, ticket);
+                    host.checkpoints.on_flushed(&mut self.desk, ticket);
                 }
             }
             Input::SnapshotWritten { group, op } => self.on_snapshot_written(group, op),
@@ -434,7 +434,7 @@ impl Shard {
             }
         }
         for host in self.data.values_mut() {
-            host.on_changed(&mut self.desk, through);
+            host.checkpoints.on_changed(&mut self.desk, through);
         }
     }
 

@@ -6,12 +6,20 @@ use alloc::{boxed::Box, vec::Vec};
 use partition::SegmentId;
 use wire::Op;
 
-use crate::{Effect, GroupSnapshot, IoTicket, desk::Desk};
+use crate::{Effect, GroupSnapshot, IoTicket, Note, StateSnapshot, desk::Desk, host::Member};
 
-/// How far a group's checkpoint has got. The state is captured when it begins; ops that come after it do
-/// not touch bytes that it rests on.
+/// The checkpoints of one group.
 #[derive(Debug, Default)]
-pub(crate) enum Checkpoint {
+pub(crate) struct Checkpoints {
+    stage: Stage,
+    /// One is to be taken as soon as none is.
+    wanted: bool,
+}
+
+/// How far a checkpoint has got. The state is captured when it begins; ops that come after it do not
+/// touch bytes that it rests on.
+#[derive(Debug, Default)]
+enum Stage {
     /// None is being taken.
     #[default]
     Idle,
@@ -30,23 +38,36 @@ pub(crate) enum Checkpoint {
     Writing { op: Op },
 }
 
-impl Checkpoint {
-    pub(crate) const fn is_idle(&self) -> bool {
-        matches!(self, Self::Idle)
+impl Checkpoints {
+    pub(crate) const fn want(&mut self) {
+        self.wanted = true;
     }
 
-    /// Begins with a captured state that rests on `segments`, changed since the last checkpoint.
+    /// Begins a checkpoint if one is wanted and can begin. `capture` gives the state and the segments
+    /// that it rests on and that have changed since the last one.
     pub(crate) fn begin(
         &mut self,
+        member: &mut Member,
         desk: &mut Desk,
-        snapshot: Box<GroupSnapshot>,
-        segments: Vec<SegmentId>,
+        capture: impl FnOnce() -> (StateSnapshot, Vec<SegmentId>),
     ) {
-        assert!(self.is_idle());
+        if !self.wanted || !matches!(self.stage, Stage::Idle) {
+            return;
+        }
+        self.wanted = false;
+        if !member.has_new_ops() {
+            return;
+        }
+        let (state, segments) = capture();
+        let snapshot = Box::new(GroupSnapshot {
+            group: member.group,
+            checkpoint: member.replica.begin_checkpoint(),
+            state,
+        });
         if segments.is_empty() {
             self.write(desk, snapshot);
         } else if let Some(through) = desk.last_change() {
-            *self = Self::Appending {
+            self.stage = Stage::Appending {
                 through,
                 segments,
                 snapshot,
@@ -58,59 +79,57 @@ impl Checkpoint {
 
     /// Every change of a segment up to `done` is in its file.
     pub(crate) fn on_changed(&mut self, desk: &mut Desk, done: IoTicket) {
-        match core::mem::take(self) {
-            Self::Appending {
+        match core::mem::take(&mut self.stage) {
+            Stage::Appending {
                 through,
                 segments,
                 snapshot,
-            } if through <= done => {
-                self.flush(desk, snapshot, segments);
-            }
-            other @ (Self::Idle
-            | Self::Appending { .. }
-            | Self::Flushing { .. }
-            | Self::Writing { .. }) => {
-                *self = other;
-            }
+            } if through <= done => self.flush(desk, snapshot, segments),
+            other @ (Stage::Idle
+            | Stage::Appending { .. }
+            | Stage::Flushing { .. }
+            | Stage::Writing { .. }) => self.stage = other,
         }
     }
 
     /// A flush ended.
     pub(crate) fn on_flushed(&mut self, desk: &mut Desk, done: IoTicket) {
-        match core::mem::take(self) {
-            Self::Flushing { ticket, snapshot } if ticket == done => self.write(desk, snapshot),
-            other @ (Self::Idle
-            | Self::Appending { .. }
-            | Self::Flushing { .. }
-            | Self::Writing { .. }) => {
-                *self = other;
-            }
+        match core::mem::take(&mut self.stage) {
+            Stage::Flushing { ticket, snapshot } if ticket == done => self.write(desk, snapshot),
+            other @ (Stage::Idle
+            | Stage::Appending { .. }
+            | Stage::Flushing { .. }
+            | Stage::Writing { .. }) => self.stage = other,
         }
     }
 
-    /// A snapshot is on the disk; tells whether it is the one waited for.
-    pub(crate) fn on_written(&mut self, written: Op) -> bool {
-        match self {
-            Self::Writing { op } if *op == written => {
-                *self = Self::Idle;
-                true
-            }
-            Self::Idle | Self::Appending { .. } | Self::Flushing { .. } | Self::Writing { .. } => {
-                false
-            }
+    /// A snapshot is on the disk. Tells whether it is the one waited for, which the replica then knows.
+    pub(crate) fn on_written(&mut self, member: &mut Member, desk: &mut Desk, op: Op) -> bool {
+        match self.stage {
+            Stage::Writing { op: wanted } if wanted == op => {}
+            Stage::Idle
+            | Stage::Appending { .. }
+            | Stage::Flushing { .. }
+            | Stage::Writing { .. } => return false,
         }
+        self.stage = Stage::Idle;
+        member.handle(desk, vsr::Input::CheckpointWritten { op });
+        desk.note(Note::Checkpoint {
+            group: member.group,
+            op,
+        });
+        true
     }
 
     fn flush(&mut self, desk: &mut Desk, snapshot: Box<GroupSnapshot>, segments: Vec<SegmentId>) {
         let ticket = desk.next_io_ticket();
         desk.push(Effect::Flush { ticket, segments });
-        *self = Self::Flushing { ticket, snapshot };
+        self.stage = Stage::Flushing { ticket, snapshot };
     }
 
     fn write(&mut self, desk: &mut Desk, snapshot: Box<GroupSnapshot>) {
-        *self = Self::Writing {
-            op: snapshot.checkpoint.op,
-        };
+        let op = snapshot.checkpoint.op;
+        self.stage = Stage::Writing { op };
         desk.push(Effect::WriteSnapshot { snapshot });
     }
 }

@@ -1,7 +1,6 @@
 //! A data group on this shard: collects requests into prepares, applies what is committed.
 
 use alloc::{
-    boxed::Box,
     collections::{BTreeMap, BTreeSet, VecDeque},
     vec::Vec,
 };
@@ -13,9 +12,9 @@ use vsr::{Prepare, Token};
 use wire::{Failure, Incarnation, Op, PartitionKey};
 
 use crate::{
-    GroupSnapshot, Note, Output, StateSnapshot,
+    Output, StateSnapshot,
     desk::Desk,
-    host::{Checkpoint, Event, Member},
+    host::{Checkpoints, Event, Member},
     poll::PollId,
     work::Origin,
 };
@@ -62,8 +61,7 @@ pub(crate) struct DataHost {
     write_count: u64,
     /// Segments changed since the last checkpoint began.
     dirty: BTreeSet<SegmentId>,
-    checkpoint: Checkpoint,
-    checkpoint_wanted: bool,
+    pub(crate) checkpoints: Checkpoints,
     /// What was proposed for partitions and is not applied yet, so that a pass does not repeat it.
     proposed: BTreeSet<(PartitionKey, Incarnation)>,
     /// Results for polls that store what they serve.
@@ -73,7 +71,7 @@ pub(crate) struct DataHost {
 }
 
 impl DataHost {
-    pub(crate) const fn new(member: Member, state: DataGroup) -> Self {
+    pub(crate) fn new(member: Member, state: DataGroup) -> Self {
         Self {
             member,
             state,
@@ -83,8 +81,7 @@ impl DataHost {
             writes: BTreeMap::new(),
             write_count: 0,
             dirty: BTreeSet::new(),
-            checkpoint: Checkpoint::Idle,
-            checkpoint_wanted: false,
+            checkpoints: Checkpoints::default(),
             proposed: BTreeSet::new(),
             poll_results: VecDeque::new(),
             status_changed: true,
@@ -290,49 +287,27 @@ impl DataHost {
         }
     }
 
-    /// Takes a checkpoint as soon as none is being taken.
-    pub(crate) const fn want_checkpoint(&mut self) {
-        self.checkpoint_wanted = true;
-    }
-
     /// Begins a checkpoint that is wanted, if one can begin.
     pub(crate) fn begin_checkpoint(&mut self, desk: &mut Desk) {
-        if !self.checkpoint_wanted || !self.checkpoint.is_idle() {
-            return;
-        }
-        self.checkpoint_wanted = false;
-        if !self.member.has_new_ops() {
-            return;
-        }
-        let snapshot = GroupSnapshot {
-            group: self.member.group,
-            checkpoint: self.member.replica.begin_checkpoint(),
-            state: StateSnapshot::Data(self.state.snapshot()),
-        };
-        let segments = core::mem::take(&mut self.dirty).into_iter().collect();
-        self.checkpoint.begin(desk, Box::new(snapshot), segments);
-    }
-
-    pub(crate) fn on_changed(&mut self, desk: &mut Desk, done: crate::IoTicket) {
-        self.checkpoint.on_changed(desk, done);
-    }
-
-    pub(crate) fn on_flushed(&mut self, desk: &mut Desk, done: crate::IoTicket) {
-        self.checkpoint.on_flushed(desk, done);
+        let Self {
+            member,
+            state,
+            dirty,
+            checkpoints,
+            ..
+        } = self;
+        checkpoints.begin(member, desk, || {
+            let segments = core::mem::take(dirty).into_iter().collect();
+            (StateSnapshot::Data(state.snapshot()), segments)
+        });
     }
 
     pub(crate) fn on_snapshot_written(&mut self, desk: &mut Desk, op: Op) {
-        if self.checkpoint.on_written(op) {
-            self.member
-                .handle(desk, vsr::Input::CheckpointWritten { op });
+        if self.checkpoints.on_written(&mut self.member, desk, op) {
             self.state.checkpointed(op);
             while let Some(change) = self.state.next_change() {
                 self.change(desk, change);
             }
-            desk.note(Note::Checkpoint {
-                group: self.member.group,
-                op,
-            });
             self.pump(desk);
         }
     }

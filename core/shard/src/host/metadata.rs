@@ -1,7 +1,6 @@
 //! The metadata group on shard 0: commands, queries, sessions.
 
 use alloc::{
-    boxed::Box,
     collections::BTreeMap,
     format,
     string::{String, ToString},
@@ -17,9 +16,9 @@ use wire::{
 };
 
 use crate::{
-    Binding, GroupSnapshot, Note, Output, Sign, StateSnapshot,
+    Binding, Note, Output, Sign, StateSnapshot,
     desk::Desk,
-    host::{Checkpoint, Event, Member, operation::operation, password::Passwords},
+    host::{Checkpoints, Event, Member, operation::operation, password::Passwords},
     liveness::{Clocks, Timeouts},
     work::{AttachWork, Caller, CatalogWork, Origin},
 };
@@ -63,8 +62,7 @@ pub(crate) struct MetadataHost {
     pub(super) passwords: Passwords,
     clocks: Clocks,
     settings: Settings,
-    checkpoint: Checkpoint,
-    checkpoint_wanted: bool,
+    pub(crate) checkpoints: Checkpoints,
     /// Whether the other shards know the metadata as a whole, so that changes are enough.
     announced: bool,
     /// Whether what a new primary proposes was proposed in this view.
@@ -86,8 +84,7 @@ impl MetadataHost {
             passwords: Passwords::new(settings.passwords),
             clocks: Clocks::new(settings.timeouts),
             settings,
-            checkpoint: Checkpoint::Idle,
-            checkpoint_wanted: false,
+            checkpoints: Checkpoints::default(),
             announced: false,
             inaugurated: false,
             expiry_due: 0,
@@ -468,36 +465,21 @@ impl MetadataHost {
         }
     }
 
-    /// Takes a checkpoint as soon as none is being taken.
-    pub(crate) const fn want_checkpoint(&mut self) {
-        self.checkpoint_wanted = true;
-    }
-
     /// Begins a checkpoint that is wanted, if one can begin.
     pub(crate) fn begin_checkpoint(&mut self, desk: &mut Desk) {
-        if !self.checkpoint_wanted || !self.checkpoint.is_idle() {
-            return;
-        }
-        self.checkpoint_wanted = false;
-        if !self.member.has_new_ops() {
-            return;
-        }
-        let snapshot = GroupSnapshot {
-            group: self.member.group,
-            checkpoint: self.member.replica.begin_checkpoint(),
-            state: StateSnapshot::Metadata(self.catalog.snapshot()),
-        };
-        self.checkpoint.begin(desk, Box::new(snapshot), Vec::new());
+        let Self {
+            member,
+            catalog,
+            checkpoints,
+            ..
+        } = self;
+        checkpoints.begin(member, desk, || {
+            (StateSnapshot::Metadata(catalog.snapshot()), Vec::new())
+        });
     }
 
     pub(crate) fn on_snapshot_written(&mut self, desk: &mut Desk, op: Op) {
-        if self.checkpoint.on_written(op) {
-            self.member
-                .handle(desk, vsr::Input::CheckpointWritten { op });
-            desk.note(Note::Checkpoint {
-                group: self.member.group,
-                op,
-            });
+        if self.checkpoints.on_written(&mut self.member, desk, op) {
             self.pump(desk);
         }
     }

@@ -13,7 +13,7 @@ use wire::{ClientId, ConsensusGroup, ErrorCode, Failure, GroupPrimary, Op, Sessi
 
 use crate::{Answer, Effect, Note, Output, desk::Desk};
 
-pub(crate) use checkpoint::Checkpoint;
+pub(crate) use checkpoint::Checkpoints;
 pub(crate) use data::{DataHost, Waiter};
 pub(crate) use metadata::{MetadataHost, Settings};
 
