@@ -341,9 +341,10 @@ impl Shard {
             });
         }
         let shards: Vec<ShardId> = by_shard.keys().copied().collect();
-        let max_bytes = template.max_bytes;
+        let (max_messages, max_bytes) = (template.max_messages, template.max_bytes);
         let gather = Gather::Poll {
             results,
+            max_messages,
             max_bytes,
             shards: shards.clone(),
             hurried: refused,

@@ -230,10 +230,11 @@ impl Shard {
             Gather::Offsets(sections) => Reply::Offsets(wire::Offsets { sections }),
             Gather::Poll {
                 results: mut sections,
+                max_messages,
                 max_bytes,
                 ..
             } => {
-                fit(&mut sections, max_bytes);
+                fit(&mut sections, max_messages, max_bytes);
                 self.counters.polls += 1;
                 let bytes = sections
                     .iter()
@@ -466,9 +467,9 @@ fn failure_of(result: Result<DataResult, Failure>) -> Failure {
     }
 }
 
-/// Takes batches away, from the last section on, until the reply keeps the poll's limit and fits a frame.
-/// What is taken away is served by the next poll.
-fn fit(sections: &mut [PollResult], max_bytes: u32) {
+/// Takes batches away, from the last section on, until the reply keeps the poll's limits and fits a frame:
+/// each shard has kept them by itself only. What is taken away is served by the next poll.
+fn fit(sections: &mut [PollResult], max_messages: u32, max_bytes: u32) {
     let overhead = sections.iter().map(|section| {
         let text = section
             .status
@@ -479,11 +480,14 @@ fn fit(sections: &mut [PollResult], max_bytes: u32) {
     let room = (FRAME_SIZE_MAX as usize)
         .saturating_sub(FRAME_HEADER_SIZE + SECTION_SIZE + overhead.sum::<usize>());
     let mut total = 0;
+    let mut messages = 0;
     for section in sections {
         let size = section.batches.iter().map(Bytes::len).sum::<usize>();
-        let within = total + size <= room && (total == 0 || total + size <= max_bytes as usize);
-        if within {
+        let is_wanted =
+            messages < u64::from(max_messages) && total + size <= max_bytes as usize;
+        if total + size <= room && (total == 0 || is_wanted) {
             total += size;
+            messages += section.next.0 - section.from.0;
         } else {
             section.batches.clear();
             section.next = section.from;

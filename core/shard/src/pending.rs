@@ -27,6 +27,7 @@ pub(crate) enum Gather {
     Send(Vec<SendResult>),
     Poll {
         results: Vec<PollResult>,
+        max_messages: u32,
         max_bytes: u32,
         /// Who serves sections; they are hurried once there is enough.
         shards: Vec<ShardId>,

@@ -733,6 +733,7 @@ impl Shard {
         if let Some(host) = &mut self.metadata {
             host.member.handle(&self.desk, vsr::Input::Tick);
             host.pump(&mut self.desk);
+            host.inaugurate(&mut self.desk);
             host.expire(&mut self.desk);
         }
         for host in self.data.values_mut() {

@@ -344,6 +344,24 @@ fn at_least_one_batch_is_served_however_small_the_limit_is() {
 }
 
 #[test]
+fn messages_of_a_poll_are_counted_over_all_shards() {
+    let (mut node, mut client) = with_topic(3);
+    for partition in 0..6 {
+        sent(node.call(
+            &mut client,
+            send(&[(partition, batch(&payloads("m", 8), 0, 0))]),
+        ));
+    }
+    let request = PollMessages {
+        max_messages: 9,
+        ..poll(&[0, 1, 2, 3, 4, 5], PollStrategy::First)
+    };
+    let sections = polled(node.call(&mut client, request));
+    let served = sections.iter().map(|section| texts(section).len());
+    assert_eq!(served.collect::<Vec<_>>(), [8, 8, 0, 0, 0, 0]);
+}
+
+#[test]
 fn old_messages_are_read_back_from_their_segments() {
     let (mut node, mut client) = with_topic(2);
     let text = "x".repeat(1_000);
