@@ -1,0 +1,2 @@
+//! How long a change of membership takes in large groups.
+fn main() {}
