@@ -483,8 +483,7 @@ fn fit(sections: &mut [PollResult], max_messages: u32, max_bytes: u32) {
     let mut messages = 0;
     for section in sections {
         let size = section.batches.iter().map(Bytes::len).sum::<usize>();
-        let is_wanted =
-            messages < u64::from(max_messages) && total + size <= max_bytes as usize;
+        let is_wanted = messages < u64::from(max_messages) && total + size <= max_bytes as usize;
         if total + size <= room && (total == 0 || is_wanted) {
             total += size;
             messages += section.next.0 - section.from.0;
