@@ -282,7 +282,7 @@ impl Consumer {
         std::future::poll_fn(|context| self.poll(context)).await
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Received, Error>>> {
+    fn poll(&mut self, context: &Context<'_>) -> Poll<Option<Result<Received, Error>>> {
         loop {
             if self.ended {
                 return Poll::Ready(None);

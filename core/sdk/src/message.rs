@@ -37,6 +37,13 @@ impl Message {
         }
     }
 
+    /// Sets the payload.
+    #[must_use]
+    pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
+        self.inner.payload = payload.into();
+        self
+    }
+
     /// Sets the key, up to 65,535 bytes: messages with equal keys go to the same partition, as long as the
     /// number of partitions stays the same. Without a key the producer spreads messages over the
     /// partitions.

@@ -1,0 +1,129 @@
+//! `cohort consume`.
+
+use clap::{Args, ValueEnum};
+use cohort::{Start, Timestamp};
+
+use super::TopicArguments;
+use crate::time;
+
+const EXAMPLES: &str = "\
+Where to begin (--from):
+  first       at the oldest message
+  last, last:N
+              at the last message, or the last N, of each partition
+  end         behind the last message: only what is sent from now on
+  next        behind what the consumer has stored; at the oldest message when nothing is stored
+  offset:N    at offset N, also written `--from offset N`
+  time:T      at the first message stored at or after T, also written `--from time T`:
+              2026-03-01T12:00:00Z, or how long ago: 15m, 2h, 1d
+  The default is next with --consumer, first without.
+
+What is stored for a consumer is the offset of the last message that was written out; `next` is the one
+behind it. Nothing stored is not offset 0 stored. A message counts as processed when it has been written,
+so after a crash some come again, and none is left out.
+
+Output (-o):
+  text  one line each: partition:offset, key, payload, between tabs, control characters escaped
+  json  one object each
+  raw   the payload as it is, and a line end
+
+Without --follow it ends with the messages that are there at the start. Ctrl-C ends it cleanly.
+
+Examples:
+  cohort consume shop orders --from last:10
+  cohort consume shop orders --consumer billing --follow -o json";
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ConsumeArguments {
+    #[command(flatten)]
+    pub(crate) topic: TopicArguments,
+    /// Where to begin: first, last[:N], end, next, offset:N, time:T
+    #[arg(long, value_name = "WHERE", value_parser = From::parse)]
+    pub(crate) from: Option<From>,
+    /// Only this partition; may be repeated
+    #[arg(long, short = 'p', value_name = "N")]
+    pub(crate) partition: Vec<u32>,
+    /// End after so many messages
+    #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Wait for messages to come
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// Store how far it has got under this name, and go on there the next time
+    #[arg(long, value_name = "NAME")]
+    pub(crate) consumer: Option<String>,
+    /// How messages are written
+    #[arg(
+        long,
+        short = 'o',
+        value_enum,
+        default_value = "text",
+        value_name = "FORMAT"
+    )]
+    pub(crate) output: MessageFormat,
+}
+
+/// How messages are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MessageFormat {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+    /// The payload alone
+    Raw,
+}
+
+/// Where to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    /// Behind what is stored.
+    Next,
+    /// Here, whatever is stored.
+    At(Start),
+    /// At the first message that is not older than so many microseconds.
+    Ago(u64),
+}
+
+impl From {
+    fn parse(text: &str) -> Result<Self, String> {
+        let number = |digits: &str| {
+            let wrong = || format!("{digits:?} is not a number from 0");
+            if digits.bytes().all(|byte| byte.is_ascii_digit()) {
+                digits.parse::<u64>().map_err(|_| wrong())
+            } else {
+                Err(wrong())
+            }
+        };
+        match text.split_once(':') {
+            None => match text {
+                "first" => Ok(Self::At(Start::First)),
+                "last" => Ok(Self::At(Start::Last(1))),
+                "end" => Ok(Self::At(Start::Last(0))),
+                "next" => Ok(Self::Next),
+                _ => Err("use one of first, last, last:N, end, next, offset:N, time:T".to_string()),
+            },
+            Some(("last", count)) => Ok(Self::At(Start::Last(number(count)?))),
+            Some(("offset", offset)) => Ok(Self::At(Start::Offset(number(offset)?.into()))),
+            Some(("time", when)) => match super::duration(when) {
+                Ok(ago) => Ok(Self::Ago(
+                    u64::try_from(ago.as_micros()).unwrap_or(u64::MAX),
+                )),
+                Err(_) => time::parse(when).map(|time| Self::At(Start::Timestamp(time))),
+            },
+            Some(_) => {
+                Err("use one of first, last, last:N, end, next, offset:N, time:T".to_string())
+            }
+        }
+    }
+
+    /// Where that is, at this time.
+    pub(crate) fn start(self, now: Timestamp) -> Start {
+        match self {
+            Self::Next => Start::First,
+            Self::At(start) => start,
+            Self::Ago(micros) => Start::Timestamp(Timestamp(now.0.saturating_sub(micros))),
+        }
+    }
+}
