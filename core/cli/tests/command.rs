@@ -14,6 +14,9 @@ fn cohort(words: &[&str], environment: &[(&str, &str)]) -> Output {
         .expect("the binary runs")
 }
 
+/// Words, environment, exit code, part of the message.
+type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], i32, &'a str);
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -34,7 +37,7 @@ fn version_and_help_go_to_standard_output() {
 fn mistakes_and_failures_go_to_standard_error_with_a_code() {
     let password = [("COHORT_PASSWORD", "whatever-it-is")];
     let wrong_address = [("COHORT_ADDRESS", "cohort://u:hunter2@h:x"), password[0]];
-    let cases: [(&[&str], &[(&str, &str)], i32, &str); 5] = [
+    let cases: [Case<'_>; 5] = [
         (&["streams"], &[], 2, "unrecognized subcommand 'streams'"),
         (&["stream", "list"], &[], 2, "no password for user \"root\""),
         (
