@@ -174,7 +174,7 @@ impl Desk {
         written
     }
 
-    /// Hands a change to the shell. Appends that follow each other in one segment become one.
+    /// Hands a change to the shell.
     pub(crate) fn change(&mut self, change: SegmentChange) {
         let appended = match &change {
             SegmentChange::Append {
@@ -189,29 +189,6 @@ impl Desk {
             | SegmentChange::Delete { .. }
             | SegmentChange::DeletePartition { .. } => None,
         };
-        if let Some(end) = appended
-            && let Some(last) = self.changes.back_mut()
-            && let Some(Effect::Change {
-                ticket,
-                change:
-                    SegmentChange::Append {
-                        segment,
-                        position,
-                        parts,
-                    },
-            }) = self.effects.back_mut()
-            && *ticket == last.ticket
-            && *segment == end.0
-            && last
-                .appended
-                .is_some_and(|(_, last_end)| starts_at(&change, last_end))
-            && end.1 - *position <= JOINED_BYTES_MAX
-            && let SegmentChange::Append { parts: more, .. } = change
-        {
-            parts.extend(more);
-            last.appended = Some(end);
-            return;
-        }
         let ticket = self.next_io_ticket();
         self.changes.push_back(PendingChange { ticket, appended });
         self.push(Effect::Change { ticket, change });
@@ -235,17 +212,5 @@ impl Desk {
     /// Whether nothing waits for a disk.
     pub(crate) fn is_idle(&self) -> bool {
         self.prepares.is_empty() && self.superblocks.is_empty() && self.changes.is_empty()
-    }
-}
-
-/// Bytes up to which appends are joined into one write.
-const JOINED_BYTES_MAX: u64 = 4 * 1024 * 1024;
-
-const fn starts_at(change: &SegmentChange, end: u64) -> bool {
-    match change {
-        SegmentChange::Append { position, .. } => *position == end,
-        SegmentChange::WriteIndex { .. }
-        | SegmentChange::Delete { .. }
-        | SegmentChange::DeletePartition { .. } => false,
     }
 }

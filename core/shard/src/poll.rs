@@ -185,7 +185,12 @@ impl Polls {
         };
         let section = poll.work.sections[poll.results.len()];
         let outcome = match around.hosts.get_mut(&section.address.group) {
-            Some(host) => host.state.finish_read(read, bytes),
+            Some(host) => {
+                let outcome = host.state.finish_read(read, bytes);
+                // An index that was built is to be written.
+                host.take_changes(around.desk);
+                outcome
+            }
             None => return true,
         };
         self.on_outcome(around, id, &section, outcome);

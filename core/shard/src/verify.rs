@@ -88,6 +88,7 @@ impl Verifier {
         }
         if let Some(host) = hosts.get_mut(&segment.group) {
             host.state.verified(segment, verdict);
+            host.take_changes(desk);
         }
     }
 }

@@ -5,9 +5,7 @@ use alloc::{
     vec::Vec,
 };
 
-use partition::{
-    DataGroup, DataRequest, DataResult, SegmentChange, SegmentId, decode_requests, encode_requests,
-};
+use partition::{DataGroup, DataRequest, DataResult, SegmentChange, SegmentId, encode_requests};
 use vsr::{Prepare, Token};
 use wire::{Failure, Incarnation, Op, PartitionKey};
 
@@ -182,22 +180,23 @@ impl DataHost {
     fn apply(&mut self, desk: &mut Desk, prepare: Prepare, token: Option<Token>) {
         let (op, timestamp) = (prepare.header.op(), prepare.header.timestamp());
         // An op of the replica itself carries no requests.
-        let requests = if prepare.header.operation == REQUESTS {
-            decode_requests(prepare.body)
+        let applied = if prepare.header.operation == REQUESTS {
+            self.state
+                .apply_prepare(op, timestamp, &prepare.body)
                 .expect("the prepare's checksum covers what was encoded here")
         } else {
             Vec::new()
         };
-        let mut waiters = token
-            .and_then(|token| self.in_flight.remove(&token))
-            .unwrap_or_default()
-            .into_iter();
-        for request in requests {
-            let subject = (request.key(), request.incarnation());
-            let result = self.state.apply(op, timestamp, request);
-            while let Some(change) = self.state.next_change() {
-                self.change(desk, change);
-            }
+        self.take_changes(desk);
+        let waiters = token.and_then(|token| self.in_flight.remove(&token));
+        let mut waiters = waiters.unwrap_or_default().into_iter();
+        for partition::Applied {
+            key,
+            incarnation,
+            result,
+        } in applied
+        {
+            let subject = (key, incarnation);
             match result {
                 DataResult::Appended { .. }
                 | DataResult::HeadTruncated { .. }
@@ -212,7 +211,7 @@ impl DataHost {
             match waiters.next() {
                 Some(Waiter::Write(id, index)) => self.written(desk, op, id, (index, Ok(result))),
                 Some(Waiter::Poll(id, index)) => {
-                    self.poll_results.push_back((id, index, Ok(result)))
+                    self.poll_results.push_back((id, index, Ok(result)));
                 }
                 Some(Waiter::Nobody) => {
                     self.proposed.remove(&subject);
@@ -227,6 +226,13 @@ impl DataHost {
             registered: false,
         };
         self.member.handle(desk, applied);
+    }
+
+    /// Hands on what the state machine asks of the files.
+    pub(crate) fn take_changes(&mut self, desk: &mut Desk) {
+        while let Some(change) = self.state.next_change() {
+            self.change(desk, change);
+        }
     }
 
     fn change(&mut self, desk: &mut Desk, change: SegmentChange) {
@@ -305,9 +311,7 @@ impl DataHost {
     pub(crate) fn on_snapshot_written(&mut self, desk: &mut Desk, op: Op) {
         if self.checkpoints.on_written(&mut self.member, desk, op) {
             self.state.checkpointed(op);
-            while let Some(change) = self.state.next_change() {
-                self.change(desk, change);
-            }
+            self.take_changes(desk);
             self.pump(desk);
         }
     }
