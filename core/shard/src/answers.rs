@@ -1,13 +1,13 @@
 //! From the answers of consensus groups to the reply of a request.
 
-use alloc::{format, vec, vec::Vec};
+use alloc::{collections::VecDeque, format, vec, vec::Vec};
 
 use bytes::Bytes;
 use partition::DataResult;
 use wire::{
-    ClusterMetadata, Counter, DeleteResult, ErrorCode, Event, FRAME_HEADER_SIZE, FRAME_SIZE_MAX,
-    Failure, FrameHeader, GroupPrimary, OffsetsDeleted, OffsetsStored, Op, PollResult, Polled,
-    ReplicaId, Reply, SendResult, Sent, Stats, StoreResult, View,
+    Batch, ClusterMetadata, Counter, DeleteResult, ErrorCode, Event, FRAME_HEADER_SIZE,
+    FRAME_SIZE_MAX, Failure, FrameHeader, GroupPrimary, OffsetsDeleted, OffsetsStored, Op,
+    PollResult, Polled, ReplicaId, Reply, SendResult, Sent, Stats, StoreResult, View,
 };
 
 use crate::{
@@ -482,15 +482,40 @@ fn fit(sections: &mut [PollResult], max_messages: u32, max_bytes: u32) {
     let mut total = 0;
     let mut messages = 0;
     for section in sections {
+        keep_messages(section, u64::from(max_messages).saturating_sub(messages));
         let size = section.batches.iter().map(Bytes::len).sum::<usize>();
-        let is_wanted = messages < u64::from(max_messages) && total + size <= max_bytes as usize;
-        if total + size <= room && (total == 0 || is_wanted) {
+        if total + size <= room && (total == 0 || total + size <= max_bytes as usize) {
             total += size;
             messages += section.next.0 - section.from.0;
         } else {
             section.batches.clear();
             section.next = section.from;
         }
+    }
+}
+
+/// Takes away the batches before which there are `count` messages already.
+fn keep_messages(section: &mut PollResult, count: u64) {
+    if section.next.0 - section.from.0 <= count {
+        return;
+    }
+    let mut parts = VecDeque::from(core::mem::take(&mut section.batches));
+    section.next = section.from;
+    while section.next.0 - section.from.0 < count
+        && let Some(first) = parts.front()
+    {
+        let header = Batch::read_header(first).expect("no part begins within a header");
+        let mut left = header.size as usize;
+        while left > 0 {
+            let mut part = parts.pop_front().expect("batches are served as a whole");
+            let kept = part.split_to(left.min(part.len()));
+            left -= kept.len();
+            section.batches.push(kept);
+            if !part.is_empty() {
+                parts.push_front(part);
+            }
+        }
+        section.next = header.last_offset().next();
     }
 }
 

@@ -347,18 +347,30 @@ fn at_least_one_batch_is_served_however_small_the_limit_is() {
 fn messages_of_a_poll_are_counted_over_all_shards() {
     let (mut node, mut client) = with_topic(3);
     for partition in 0..6 {
-        sent(node.call(
-            &mut client,
-            send(&[(partition, batch(&payloads("m", 8), 0, 0))]),
-        ));
+        for round in ["a", "b", "c"] {
+            let batch = batch(&payloads(round, 4), 0, 0);
+            sent(node.call(&mut client, send(&[(partition, batch)])));
+        }
     }
-    let request = PollMessages {
-        max_messages: 9,
-        ..poll(&[0, 1, 2, 3, 4, 5], PollStrategy::First)
+    let mut served = |max_messages| {
+        let request = PollMessages {
+            max_messages,
+            ..poll(&[0, 1, 2, 3, 4, 5], PollStrategy::First)
+        };
+        let sections = polled(node.call(&mut client, request));
+        sections
+            .iter()
+            .map(|section| {
+                assert_eq!(section.next.0, texts(section).len() as u64);
+                section.next.0
+            })
+            .collect::<Vec<_>>()
     };
-    let sections = polled(node.call(&mut client, request));
-    let served = sections.iter().map(|section| texts(section).len());
-    assert_eq!(served.collect::<Vec<_>>(), [8, 8, 0, 0, 0, 0]);
+    assert_eq!(served(9), [12, 0, 0, 0, 0, 0]);
+    assert_eq!(served(12), [12, 0, 0, 0, 0, 0]);
+    assert_eq!(served(13), [12, 4, 0, 0, 0, 0]);
+    assert_eq!(served(23), [12, 12, 0, 0, 0, 0]);
+    assert_eq!(served(29), [12, 12, 8, 0, 0, 0]);
 }
 
 #[test]
