@@ -1,5 +1,26 @@
-//! Whole nodes and their clients on a virtual disk, network and clock, in one thread, from one seed.
+//! A whole node and its clients on a virtual disk, network and clock, in one thread, from one seed.
+//!
+//! The pure crates run as they do in the server; only what stands below them is simulated. [`run`] runs one
+//! seed, [`Campaign`] many. `README.md` beside this crate tells what is checked.
 
-pub mod disk;
-pub mod random;
-pub mod trace;
+mod campaign;
+mod checks;
+mod clients;
+mod clock;
+mod counts;
+mod disk;
+mod event;
+mod network;
+mod node;
+mod random;
+mod report;
+mod run;
+mod scenario;
+#[cfg(test)]
+mod tests;
+mod trace;
+mod world;
+
+pub use campaign::{Campaign, Outcome, run_named, tell_seed_of_panics};
+pub use counts::Counts;
+pub use report::{Report, run, run_traced};

@@ -1,3 +1,103 @@
 //! `cohort-simulator`: one run, or many.
 
-fn main() {}
+use std::{
+    env,
+    io::{self, Write},
+    process::ExitCode,
+    thread,
+};
+
+use simulator::{Campaign, run_named, tell_seed_of_panics};
+
+const USAGE: &str = "usage: cohort-simulator run --seed N [--trace]
+       cohort-simulator campaign --first F --count N [--jobs J]
+
+run       one seed; --trace prints every event
+campaign  seeds F to F + N - 1 over J threads (default: as many as there are cores)";
+
+fn main() -> ExitCode {
+    tell_seed_of_panics();
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let result = match arguments.split_first() {
+        Some((command, options)) if command == "run" => run_one(options),
+        Some((command, options)) if command == "campaign" => run_many(options),
+        _ => Err(USAGE.to_string()),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(text) => {
+            // There is no other place to say it.
+            let _ = writeln!(io::stderr(), "{text}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run_one(options: &[String]) -> Result<bool, String> {
+    let mut seed = None;
+    let mut prints = false;
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        match option.as_str() {
+            "--seed" => seed = Some(number(option, options.next())?),
+            "--trace" => prints = true,
+            other => return Err(format!("{other}: no such option\n{USAGE}")),
+        }
+    }
+    let seed = seed.ok_or_else(|| format!("--seed is missing\n{USAGE}"))?;
+    let mut output = io::BufWriter::new(io::stdout().lock());
+    let mut written = Ok(());
+    let report = run_named(seed, prints, |line| {
+        if written.is_ok() {
+            written = writeln!(output, "{line}");
+        }
+    });
+    let told = written.and_then(|()| {
+        for (name, count) in report.counts.all() {
+            writeln!(output, "{count:>12}  {name}")?;
+        }
+        writeln!(
+            output,
+            "seed {seed}: trace hash {:016x}, {} events",
+            report.hash, report.events
+        )?;
+        match &report.failure {
+            Some(failure) => writeln!(output, "failed: {failure}")?,
+            None => writeln!(output, "good")?,
+        }
+        output.flush()
+    });
+    told.map_err(|error| error.to_string())?;
+    Ok(report.failure.is_none())
+}
+
+fn run_many(options: &[String]) -> Result<bool, String> {
+    let cores = thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let mut campaign = Campaign {
+        first: 1,
+        count: 200,
+        jobs: cores,
+    };
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        let value = number(option, options.next())?;
+        match option.as_str() {
+            "--first" => campaign.first = value,
+            "--count" => campaign.count = value,
+            "--jobs" => campaign.jobs = value.max(1),
+            other => return Err(format!("{other}: no such option\n{USAGE}")),
+        }
+    }
+    let outcome = campaign.run(&mut io::stdout());
+    outcome
+        .map(|outcome| outcome.is_good())
+        .map_err(|error| error.to_string())
+}
+
+fn number(option: &str, value: Option<&String>) -> Result<u64, String> {
+    let value = value.ok_or_else(|| format!("{option}: the number is missing\n{USAGE}"))?;
+    value
+        .parse()
+        .map_err(|_| format!("{option} {value}: not a number\n{USAGE}"))
+}

@@ -2,14 +2,14 @@
 
 /// Xoshiro256**, seeded by SplitMix64: small, fast, and the same everywhere.
 #[derive(Clone, Debug)]
-pub struct Random {
+pub(crate) struct Random {
     state: [u64; 4],
 }
 
 impl Random {
     /// A generator whose numbers follow from the seed alone.
     #[must_use]
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut mixed = seed;
         let state = [(); 4].map(|()| split_mix(&mut mixed));
         Self { state }
@@ -17,12 +17,12 @@ impl Random {
 
     /// A generator of its own for one part of the run, so that what one part draws does not move the
     /// others.
-    pub fn fork(&mut self) -> Self {
+    pub(crate) fn fork(&mut self) -> Self {
         Self::new(self.number())
     }
 
     /// The next number.
-    pub fn number(&mut self) -> u64 {
+    pub(crate) fn number(&mut self) -> u64 {
         let [a, b, c, d] = &mut self.state;
         let result = b.wrapping_mul(5).rotate_left(7).wrapping_mul(9);
         let shifted = *b << 17;
@@ -36,7 +36,7 @@ impl Random {
     }
 
     /// 128 bits.
-    pub fn wide(&mut self) -> u128 {
+    pub(crate) fn wide(&mut self) -> u128 {
         u128::from(self.number()) << 64 | u128::from(self.number())
     }
 
@@ -44,7 +44,7 @@ impl Random {
     ///
     /// # Panics
     /// When `count` is 0.
-    pub fn below(&mut self, count: u64) -> u64 {
+    pub(crate) fn below(&mut self, count: u64) -> u64 {
         assert!(count > 0);
         self.number() % count
     }
@@ -53,7 +53,7 @@ impl Random {
     ///
     /// # Panics
     /// When the range is empty.
-    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
@@ -61,7 +61,7 @@ impl Random {
     ///
     /// # Panics
     /// When `count` is 0.
-    pub fn index(&mut self, count: usize) -> usize {
+    pub(crate) fn index(&mut self, count: usize) -> usize {
         usize::try_from(self.below(count as u64)).expect("it is below a usize")
     }
 
@@ -69,17 +69,17 @@ impl Random {
     ///
     /// # Panics
     /// When there is none.
-    pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.index(choices.len())]
     }
 
     /// True `per_mille` times in a thousand.
-    pub fn chance(&mut self, per_mille: u64) -> bool {
+    pub(crate) fn chance(&mut self, per_mille: u64) -> bool {
         self.below(1_000) < per_mille
     }
 
     /// A time around `mean` nanoseconds: mostly shorter, seldom much longer, never 0.
-    pub fn around(&mut self, mean: u64) -> u64 {
+    pub(crate) fn around(&mut self, mean: u64) -> u64 {
         let spread = match self.below(100) {
             0..50 => 500,
             50..85 => 1_000,
@@ -90,7 +90,7 @@ impl Random {
     }
 
     /// `size` bytes.
-    pub fn bytes(&mut self, size: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, size: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(size + 8);
         while bytes.len() < size {
             bytes.extend_from_slice(&self.number().to_le_bytes());

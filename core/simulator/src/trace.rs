@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Follows a run. Runs of one seed have equal hashes, or chance came in from somewhere else.
 #[derive(Debug)]
-pub struct Trace {
+pub(crate) struct Trace {
     hash: u64,
     events: u64,
     prints: bool,
@@ -14,7 +14,7 @@ pub struct Trace {
 impl Trace {
     /// An empty trace that keeps its lines, or only their hash.
     #[must_use]
-    pub const fn new(prints: bool) -> Self {
+    pub(crate) const fn new(prints: bool) -> Self {
         Self {
             hash: 0,
             events: 0,
@@ -24,7 +24,7 @@ impl Trace {
     }
 
     /// Notes an event: `numbers` go into the hash, `text` is asked for only if lines are kept.
-    pub fn event(&mut self, time: u64, numbers: &[u64], text: impl FnOnce() -> String) {
+    pub(crate) fn event(&mut self, time: u64, numbers: &[u64], text: impl FnOnce() -> String) {
         self.events += 1;
         self.mix(time);
         for number in numbers {
@@ -37,18 +37,18 @@ impl Trace {
 
     /// The hash of all events so far.
     #[must_use]
-    pub const fn hash(&self) -> u64 {
+    pub(crate) const fn hash(&self) -> u64 {
         self.hash
     }
 
     /// How many events there were.
     #[must_use]
-    pub const fn events(&self) -> u64 {
+    pub(crate) const fn events(&self) -> u64 {
         self.events
     }
 
     /// The lines since they were last taken.
-    pub fn take_lines(&mut self) -> Vec<String> {
+    pub(crate) fn take_lines(&mut self) -> Vec<String> {
         std::mem::take(&mut self.lines)
     }
 
@@ -60,7 +60,7 @@ impl Trace {
 
 /// A simulated time, for people: seconds and microseconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment(pub u64);
+pub(crate) struct Moment(pub u64);
 
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -15,19 +15,19 @@ use bytes::Bytes;
 
 use crate::random::Random;
 use file::File;
-pub use path::{Directory, Name, Path};
+pub(crate) use path::{Directory, Name, Path};
 
 /// A file, whatever it is called at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Inode(u64);
+pub(crate) struct Inode(u64);
 
 /// How far the changes of a file or directory had got when a flush began: what came later is not in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark(u64);
+pub(crate) struct Mark(u64);
 
 /// A disk of one node.
 #[derive(Debug)]
-pub struct Disk {
+pub(crate) struct Disk {
     /// Bytes that are written whole or not at all.
     sector: usize,
     directories: BTreeMap<Directory, Entries>,
@@ -55,7 +55,7 @@ enum EntryChange {
 impl Disk {
     /// An empty disk that writes sectors of so many bytes.
     #[must_use]
-    pub const fn new(sector: usize) -> Self {
+    pub(crate) const fn new(sector: usize) -> Self {
         Self {
             sector,
             directories: BTreeMap::new(),
@@ -66,7 +66,7 @@ impl Disk {
     }
 
     /// The directories that hold anything.
-    pub fn directories(&self) -> impl Iterator<Item = Directory> + '_ {
+    pub(crate) fn directories(&self) -> impl Iterator<Item = Directory> + '_ {
         let mut held = self.directories.iter();
         std::iter::from_fn(move || {
             held.by_ref()
@@ -76,7 +76,7 @@ impl Disk {
     }
 
     /// The files of a directory, in the order of their names.
-    pub fn list(&self, directory: Directory) -> impl Iterator<Item = (Name, Inode)> + '_ {
+    pub(crate) fn list(&self, directory: Directory) -> impl Iterator<Item = (Name, Inode)> + '_ {
         let entries = self.directories.get(&directory);
         entries
             .into_iter()
@@ -86,13 +86,13 @@ impl Disk {
 
     /// The file under this name.
     #[must_use]
-    pub fn find(&self, path: Path) -> Option<Inode> {
+    pub(crate) fn find(&self, path: Path) -> Option<Inode> {
         let entries = self.directories.get(&path.directory)?;
         entries.current.get(&path.name).copied()
     }
 
     /// The file under this name, made empty if there is none.
-    pub fn open(&mut self, path: Path) -> Inode {
+    pub(crate) fn open(&mut self, path: Path) -> Inode {
         if let Some(inode) = self.find(path) {
             return inode;
         }
@@ -108,24 +108,24 @@ impl Disk {
     /// # Panics
     /// When there is no such file.
     #[must_use]
-    pub fn size(&self, inode: Inode) -> u64 {
+    pub(crate) fn size(&self, inode: Inode) -> u64 {
         self.file(inode).size()
     }
 
     /// Bytes of a file that no unflushed change touches, as ranges, for faults.
     #[must_use]
-    pub fn flushed_ranges(&self, inode: Inode) -> Vec<(u64, u64)> {
+    pub(crate) fn flushed_ranges(&self, inode: Inode) -> Vec<(u64, u64)> {
         self.file(inode).flushed_ranges()
     }
 
     /// Reads a range; less than asked for at the end of the file.
     #[must_use]
-    pub fn read(&self, inode: Inode, position: u64, length: u64) -> Bytes {
+    pub(crate) fn read(&self, inode: Inode, position: u64, length: u64) -> Bytes {
         self.file(inode).read(position, length)
     }
 
     /// Writes a range; the file grows as needed. A file that is gone meanwhile is written all the same.
-    pub fn write(&mut self, inode: Inode, position: u64, bytes: Bytes) {
+    pub(crate) fn write(&mut self, inode: Inode, position: u64, bytes: Bytes) {
         self.changes += 1;
         let change = self.changes;
         if let Some(file) = self.files.get_mut(&inode) {
@@ -134,7 +134,7 @@ impl Disk {
     }
 
     /// Cuts a file, or extends it by zeros.
-    pub fn set_size(&mut self, inode: Inode, size: u64) {
+    pub(crate) fn set_size(&mut self, inode: Inode, size: u64) {
         self.changes += 1;
         let change = self.changes;
         if let Some(file) = self.files.get_mut(&inode) {
@@ -143,7 +143,7 @@ impl Disk {
     }
 
     /// Gives a file another name in its directory, in place of the one that has it.
-    pub fn rename(&mut self, directory: Directory, from: Name, to: Name) {
+    pub(crate) fn rename(&mut self, directory: Directory, from: Name, to: Name) {
         if self
             .find(Path {
                 directory,
@@ -156,7 +156,7 @@ impl Disk {
     }
 
     /// Removes a name, if it is there.
-    pub fn remove(&mut self, path: Path) {
+    pub(crate) fn remove(&mut self, path: Path) {
         if self.find(path).is_some() {
             self.change_entry(path.directory, EntryChange::Unlink(path.name));
         }
@@ -164,19 +164,19 @@ impl Disk {
 
     /// Where a flush that begins now will end.
     #[must_use]
-    pub const fn mark(&self) -> Mark {
+    pub(crate) const fn mark(&self) -> Mark {
         Mark(self.changes)
     }
 
     /// A flush of a file is done: its changes up to the mark are durable.
-    pub fn flushed(&mut self, inode: Inode, mark: Mark) {
+    pub(crate) fn flushed(&mut self, inode: Inode, mark: Mark) {
         if let Some(file) = self.files.get_mut(&inode) {
             file.flushed(mark.0);
         }
     }
 
     /// A flush of a directory is done: its names up to the mark are durable.
-    pub fn flushed_directory(&mut self, directory: Directory, mark: Mark) {
+    pub(crate) fn flushed_directory(&mut self, directory: Directory, mark: Mark) {
         if let Some(entries) = self.directories.get_mut(&directory) {
             while let Some((_, change)) = entries.pending.pop_front_if(|(at, _)| *at <= mark.0) {
                 change.apply(&mut entries.durable);
@@ -188,7 +188,7 @@ impl Disk {
     /// The power is lost. Of the unflushed changes of each directory a beginning survives; of those of
     /// each file anything: all, nothing, a beginning with the next write torn, or of each sector another
     /// state that it went through, as if they were written in any order.
-    pub fn lose_power(&mut self, random: &mut Random) {
+    pub(crate) fn lose_power(&mut self, random: &mut Random) {
         for entries in self.directories.values_mut() {
             let survive = random.index(entries.pending.len() + 1);
             for (_, change) in entries.pending.drain(..).take(survive) {
@@ -203,7 +203,7 @@ impl Disk {
     }
 
     /// Flips one bit where it lies, as rot does.
-    pub fn flip(&mut self, inode: Inode, position: u64, bit: u8) {
+    pub(crate) fn flip(&mut self, inode: Inode, position: u64, bit: u8) {
         if let Some(file) = self.files.get_mut(&inode) {
             file.flip(position, bit);
         }

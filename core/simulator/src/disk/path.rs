@@ -8,7 +8,7 @@ use wire::{ConsensusGroup, Incarnation, Offset, Op, PartitionKey};
 
 /// A directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Directory {
+pub(crate) enum Directory {
     /// Of the journal's files.
     Journal,
     /// Of a consensus group's snapshots.
@@ -26,7 +26,7 @@ pub enum Directory {
 
 /// A name in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Name {
+pub(crate) enum Name {
     /// A file of the journal.
     Journal(FileId),
     /// A snapshot.
@@ -41,17 +41,17 @@ pub enum Name {
 
 /// A name and where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Path {
+pub(crate) struct Path {
     /// The directory.
-    pub directory: Directory,
+    pub(crate) directory: Directory,
     /// The name.
-    pub name: Name,
+    pub(crate) name: Name,
 }
 
 impl Path {
     /// A file of the journal.
     #[must_use]
-    pub const fn journal(file: FileId) -> Self {
+    pub(crate) const fn journal(file: FileId) -> Self {
         Self {
             directory: Directory::Journal,
             name: Name::Journal(file),
@@ -60,7 +60,7 @@ impl Path {
 
     /// A snapshot.
     #[must_use]
-    pub const fn snapshot(group: ConsensusGroup, op: Op) -> Self {
+    pub(crate) const fn snapshot(group: ConsensusGroup, op: Op) -> Self {
         Self {
             directory: Directory::Group(group),
             name: Name::Snapshot(op),
@@ -69,7 +69,7 @@ impl Path {
 
     /// One of the files of a segment.
     #[must_use]
-    pub const fn segment(segment: SegmentId, kind: FileKind) -> Self {
+    pub(crate) const fn segment(segment: SegmentId, kind: FileKind) -> Self {
         let name = match kind {
             FileKind::Segment => Name::Segment(segment.base),
             FileKind::Index => Name::Index(segment.base),
@@ -84,7 +84,7 @@ impl Path {
 impl Directory {
     /// Where a segment lies.
     #[must_use]
-    pub const fn of_segment(segment: SegmentId) -> Self {
+    pub(crate) const fn of_segment(segment: SegmentId) -> Self {
         Self::Partition {
             group: segment.group,
             key: segment.partition,

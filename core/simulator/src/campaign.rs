@@ -1,0 +1,220 @@
+//! Many runs, over several threads.
+
+use std::{
+    io::{self, Write},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use crate::{Counts, Report, run};
+
+/// One seed in so many is run twice: its hashes must be equal.
+const TWICE_EVERY: u64 = 20;
+
+/// Runs per which the floors hold.
+const FLOOR_RUNS: u64 = 200;
+
+/// Seeds from `first` on, over `jobs` threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Campaign {
+    /// The first seed.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+    /// Threads.
+    pub jobs: u64,
+}
+
+/// What came of a campaign.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Runs that ended, the good ones and the others.
+    pub runs: u64,
+    /// Simulated nanoseconds.
+    pub simulated: u64,
+    /// Events.
+    pub events: u64,
+    /// What happened in all of them.
+    pub counts: Counts,
+    /// The failed runs, with what is wrong.
+    pub failures: Vec<(u64, String)>,
+    /// What happened less often than it must.
+    pub below_floor: Vec<String>,
+}
+
+impl Campaign {
+    /// Runs all seeds, and tells failures and figures as they come.
+    ///
+    /// # Errors
+    /// When nothing can be written to `output`.
+    pub fn run(&self, output: &mut (dyn Write + Send)) -> io::Result<Outcome> {
+        let next = AtomicU64::new(self.first);
+        let outcome = Mutex::new((Outcome::default(), output));
+        let began = Instant::now();
+        thread::scope(|scope| {
+            for _ in 0..self.jobs {
+                scope.spawn(|| self.work(&next, &outcome));
+            }
+        });
+        let (mut outcome, output) = outcome.into_inner().expect("no thread has panicked");
+        outcome.below_floor = outcome.counts.below_floor(self.count);
+        outcome.failures.sort_unstable();
+        outcome.tell(output, began)?;
+        Ok(outcome)
+    }
+
+    fn work(&self, next: &AtomicU64, outcome: &Mutex<(Outcome, &mut (dyn Write + Send))>) {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= self.first + self.count {
+                return;
+            }
+            let report = run_guarded(seed);
+            let mut locked = outcome.lock().expect("no thread has panicked");
+            let (outcome, output) = &mut *locked;
+            if let Some(failure) = &report.failure {
+                // What cannot be told now is told at the end.
+                let _ = writeln!(output, "{}", failed(seed, failure));
+            }
+            outcome.add(report);
+        }
+    }
+}
+
+/// Runs a seed, some twice.
+fn run_guarded(seed: u64) -> Report {
+    CURRENT.with(|current| current.set(Some(seed)));
+    let mut report = run(seed);
+    if seed.is_multiple_of(TWICE_EVERY) && report.failure.is_none() && run(seed) != report {
+        report.failure = Some("two runs of the seed differ".into());
+    }
+    CURRENT.with(|current| current.set(None));
+    report
+}
+
+thread_local! {
+    /// The seed that this thread runs, to be told when something panics.
+    static CURRENT: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
+}
+
+/// Makes a panic tell the seed that was run.
+pub fn tell_seed_of_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        before(panic);
+        if let Some(seed) = CURRENT.with(std::cell::Cell::get) {
+            // Nobody is left to tell if even that fails.
+            let _ = writeln!(io::stderr(), "{}", failed(seed, "panicked, see above"));
+        }
+    }));
+}
+
+/// Runs one seed, which a panic will name; tells every event if it is to be traced.
+pub fn run_named(seed: u64, traced: bool, lines: impl FnMut(&str)) -> Report {
+    CURRENT.with(|current| current.set(Some(seed)));
+    let report = match traced {
+        true => crate::run_traced(seed, lines),
+        false => run(seed),
+    };
+    CURRENT.with(|current| current.set(None));
+    report
+}
+
+fn failed(seed: u64, failure: &str) -> String {
+    format!(
+        "seed {seed} failed: {failure}\n  again: make sim SEED={seed}   (ARGS=--trace for every event)"
+    )
+}
+
+impl Outcome {
+    fn add(&mut self, report: Report) {
+        self.runs += 1;
+        self.simulated += report.simulated;
+        self.events += report.events;
+        self.counts.add(&report.counts);
+        if let Some(failure) = report.failure {
+            self.failures.push((report.seed, failure));
+        }
+    }
+
+    /// Whether every run went well, and enough has happened in them.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.failures.is_empty() && self.below_floor.is_empty()
+    }
+
+    fn tell(&self, output: &mut dyn Write, began: Instant) -> io::Result<()> {
+        let seconds = began.elapsed().as_secs_f64().max(0.001);
+        for (name, count) in self.counts.all() {
+            writeln!(output, "{count:>12}  {name}")?;
+        }
+        let simulated = seconds_of(self.simulated);
+        writeln!(
+            output,
+            "{} seeds, {simulated:.0} simulated seconds, {} events in {seconds:.1} s: {:.1} simulated seconds per second, {:.0} seeds per minute",
+            self.runs,
+            self.events,
+            simulated / seconds,
+            as_float(self.runs) * 60.0 / seconds,
+        )?;
+        for floor in &self.below_floor {
+            writeln!(output, "too few: {floor}")?;
+        }
+        for (seed, failure) in &self.failures {
+            writeln!(output, "{}", failed(*seed, failure))?;
+        }
+        Ok(())
+    }
+}
+
+impl Counts {
+    /// What happened less often than it must in so many runs, so that the runs mean something.
+    fn below_floor(&self, runs: u64) -> Vec<String> {
+        let floors = [
+            ("power failures", self.power_failures, 100),
+            ("processes killed", self.kills, 100),
+            (
+                "crashes while a node was starting",
+                self.crashes_at_start,
+                20,
+            ),
+            ("crashes in a checkpoint", self.crashes_in_checkpoint, 5),
+            ("torn frames cut", self.frames_torn, 20),
+            ("groups recovered from a snapshot", self.snapshots_used, 100),
+            ("journal files recycled", self.files_recycled, 100),
+            ("repeated batches", self.batches_repeated, 1_000),
+            ("commands answered again", self.commands_repeated, 20),
+            ("expired sessions", self.sessions_expired, 100),
+            ("damaged partitions found", self.partitions_damaged, 3),
+            (
+                "long polls ended by a message",
+                self.long_polls_woken,
+                1_000,
+            ),
+            ("segments read", self.segment_reads, 1_000),
+            ("partitions dropped", self.partitions_dropped, 100),
+            ("stores behind", self.stores_behind, 500),
+        ];
+        let short = floors.into_iter().filter(|(_, count, floor)| {
+            // Few runs prove nothing about what is rare.
+            *count < floor * (runs / FLOOR_RUNS)
+        });
+        short
+            .map(|(name, count, floor)| {
+                format!("{name}: {count}; {floor} in {FLOOR_RUNS} seeds are the least")
+            })
+            .collect()
+    }
+}
+
+fn seconds_of(nanoseconds: u64) -> f64 {
+    std::time::Duration::from_nanos(nanoseconds).as_secs_f64()
+}
+
+fn as_float(count: u64) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}

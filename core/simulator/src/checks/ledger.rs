@@ -1,0 +1,441 @@
+//! What was committed, op by op, and what follows from it.
+//!
+//! Every prepare that a shard hands to its journal is kept. As soon as a state machine has applied an op,
+//! the op belongs to history for good: reference state machines, which never crash, apply it once, and so
+//! does a plain model of the partitions. Whatever any process shows at that op must be equal.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
+
+use bytes::Bytes;
+use catalog::{Catalog, CatalogConfig, Operation, Outcome};
+use partition::{DataConfig, DataGroup, DataRequest, DataResult, decode_requests};
+use wire::{
+    Batch, ClientId, ConsensusGroup, Op, PartitionKey, PrepareHeader, RequestNumber, SessionNumber,
+    Timestamp,
+};
+
+use super::partition::{PartitionLimits, PartitionModel, Step, Window};
+use crate::{clients::order_of, run::Run};
+
+/// History of all consensus groups.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    histories: BTreeMap<ConsensusGroup, History>,
+    references: BTreeMap<ConsensusGroup, DataGroup>,
+    partitions: BTreeMap<PartitionKey, Vec<PartitionModel>>,
+    limits: PartitionLimits,
+    catalog: Catalog,
+    /// The catalog after each op that changed something, with the step.
+    versions: Vec<(Step, Rc<Catalog>)>,
+    /// Ops of the metadata group that the replica did not execute.
+    skipped: BTreeSet<Op>,
+    commands: BTreeMap<(SessionNumber, RequestNumber), Op>,
+    outcomes: BTreeMap<Op, Executed>,
+    /// Sessions that an op ended, not looked at yet.
+    ended: Vec<(SessionNumber, wire::EvictionReason)>,
+}
+
+/// A command of the metadata group that was executed.
+#[derive(Debug)]
+pub(crate) struct Executed {
+    pub(crate) client: ClientId,
+    /// The answer.
+    pub(crate) outcome: Outcome,
+    /// When it was first shown as applied.
+    pub(crate) step: Step,
+}
+
+/// The ops of one group.
+#[derive(Debug, Default)]
+struct History {
+    /// What was prepared last under each op, applied or not.
+    prepares: BTreeMap<Op, (PrepareHeader, Bytes)>,
+    /// The last op that any process has shown as applied.
+    applied: Op,
+    /// The last op prepared.
+    timestamp: Timestamp,
+    digests: BTreeMap<Op, u128>,
+}
+
+impl Ledger {
+    pub(crate) fn new(
+        catalog: CatalogConfig,
+        data: impl Fn(ConsensusGroup) -> DataConfig,
+        limits: PartitionLimits,
+    ) -> Self {
+        let groups = || (1..=catalog.data_groups).map(ConsensusGroup);
+        let reference = |group| (group, DataGroup::new(data(group)));
+        Self {
+            histories: groups()
+                .chain([ConsensusGroup::METADATA])
+                .map(|group| (group, History::default()))
+                .collect(),
+            references: groups().map(reference).collect(),
+            partitions: BTreeMap::new(),
+            limits,
+            catalog: Catalog::new(catalog),
+            versions: vec![(0, Rc::new(Catalog::new(catalog)))],
+            skipped: BTreeSet::new(),
+            commands: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// A shard hands a prepare to its journal.
+    pub(crate) fn prepared(&mut self, run: &mut Run, header: PrepareHeader, body: Bytes) {
+        let (group, op) = (header.group(), header.op());
+        let history = self.history_mut(group);
+        if op <= history.applied {
+            return run.fail(format!(
+                "group {group}: op {op} is prepared again; {} is applied",
+                history.applied
+            ));
+        }
+        history.prepares.insert(op, (header, body));
+    }
+
+    /// A replica did not execute an op of the metadata group.
+    pub(crate) fn skipped(&mut self, op: Op) {
+        self.skipped.insert(op);
+    }
+
+    /// The last op of a group that any process has shown as applied.
+    pub(crate) fn applied(&self, group: ConsensusGroup) -> Op {
+        self.histories
+            .get(&group)
+            .map_or(Op(0), |history| history.applied)
+    }
+
+    /// A process shows the state of a group after an op.
+    pub(crate) fn shown(
+        &mut self,
+        run: &mut Run,
+        step: Step,
+        (group, op): (ConsensusGroup, Op),
+        digest: u128,
+    ) {
+        let applied = self.applied(group);
+        for next in applied.0 + 1..=op.0 {
+            self.apply(run, step, group, Op(next));
+        }
+        run.counts.ops_replayed += u64::from(op < applied);
+        if op == self.applied(group) && !self.histories[&group].digests.contains_key(&op) {
+            let known = self.digest(group);
+            self.history_mut(group).digests.insert(op, known);
+        }
+        let Some(known) = self.histories[&group].digests.get(&op).copied() else {
+            // It went by without being shown.
+            return;
+        };
+        run.counts.digests_compared += 1;
+        if known != digest {
+            run.fail(format!(
+                "group {group}: the state after op {op} has digest {digest:#x}, not {known:#x}"
+            ));
+        }
+    }
+
+    fn digest(&self, group: ConsensusGroup) -> u128 {
+        if group == ConsensusGroup::METADATA {
+            self.catalog.digest()
+        } else {
+            self.references[&group].digest()
+        }
+    }
+
+    fn apply(&mut self, run: &mut Run, step: Step, group: ConsensusGroup, op: Op) {
+        let history = self.history_mut(group);
+        history.applied = op;
+        let Some((header, body)) = history.prepares.get(&op).cloned() else {
+            return run.fail(format!("group {group}: op {op} was never prepared"));
+        };
+        let before = Op(op.0 - 1);
+        let parent = history.prepares.get(&before).map(|(it, _)| it.checksum);
+        if header.parent != parent.unwrap_or(0) {
+            run.fail(format!(
+                "group {group}: op {op} does not follow from op {before}"
+            ));
+        }
+        if header.timestamp() <= history.timestamp {
+            run.fail(format!(
+                "group {group}: op {op} is not later than op {before}"
+            ));
+        }
+        history.timestamp = header.timestamp();
+        if group == ConsensusGroup::METADATA {
+            run.counts.metadata_ops += 1;
+            self.apply_metadata(run, step, &header, body);
+        } else {
+            run.counts.data_ops += 1;
+            self.apply_data(run, step, &header, body);
+        }
+    }
+
+    fn apply_metadata(&mut self, run: &mut Run, step: Step, header: &PrepareHeader, body: Bytes) {
+        let op = header.op();
+        let key = (header.session(), header.request());
+        let is_command = key.0.0 != 0;
+        if self.skipped.contains(&op) {
+            return self.check_skipped(run, header);
+        }
+        let operation = match Operation::decode(header.operation, body) {
+            Ok(operation) => operation,
+            Err(error) => return run.fail(format!("metadata op {op}: {error}")),
+        };
+        let outcome = self.catalog.apply(op, header.timestamp(), &operation);
+        for change in &outcome.changes {
+            if let catalog::Change::SessionEnded {
+                session, reason, ..
+            } = change
+            {
+                self.ended.push((*session, *reason));
+            }
+        }
+        if is_command && let Some(first) = self.commands.insert(key, op) {
+            run.fail(format!(
+                "request {} of session {} was executed as op {first} and again as op {op}",
+                key.1, key.0
+            ));
+        }
+        run.counts.commands_executed += u64::from(is_command);
+        let executed = Executed {
+            client: header.client(),
+            outcome,
+            step,
+        };
+        self.outcomes.insert(op, executed);
+        self.versions.push((step, Rc::new(self.catalog.clone())));
+    }
+
+    /// An op may be skipped if its request was executed before, or its session had ended.
+    fn check_skipped(&self, run: &mut Run, header: &PrepareHeader) {
+        let (client, session) = (header.client(), header.session());
+        let repeats = self
+            .commands
+            .range((session, header.request())..=(session, RequestNumber(u64::MAX)))
+            .next()
+            .is_some();
+        let lives = self.catalog.session(client, session).is_some();
+        if lives && !repeats {
+            run.fail(format!(
+                "metadata op {} was not executed, and nothing forbids it",
+                header.op()
+            ));
+        }
+    }
+
+    fn apply_data(&mut self, run: &mut Run, step: Step, header: &PrepareHeader, body: Bytes) {
+        let (group, op) = (header.group(), header.op());
+        let requests = match decode_requests(body) {
+            Ok(requests) => requests,
+            Err(error) => return run.fail(format!("group {group}, op {op}: {error}")),
+        };
+        for request in requests {
+            let expected = self.apply_request(run, step, header.timestamp(), &request);
+            let reference = self.references.get_mut(&group).expect("there is one each");
+            let key = request.key();
+            let result = reference.apply(op, header.timestamp(), request);
+            while reference.next_change().is_some() {}
+            if expected.is_some_and(|expected| expected != result) {
+                run.fail(format!(
+                    "partition {key}, op {op}: {result:?}; expected {expected:?}"
+                ));
+            }
+        }
+    }
+
+    /// What the model makes of a request; `None` when it has no opinion.
+    fn apply_request(
+        &mut self,
+        run: &mut Run,
+        step: Step,
+        timestamp: Timestamp,
+        request: &DataRequest,
+    ) -> Option<DataResult> {
+        let (key, incarnation) = (request.key(), request.incarnation());
+        let limits = self.limits;
+        let incarnations = self.partitions.entry(key).or_default();
+        let here = incarnations
+            .last_mut()
+            .filter(|model| model.dropped.is_none());
+        let named = here.filter(|model| model.incarnation == incarnation);
+        match request {
+            DataRequest::CreatePartition { .. } => {
+                let last = incarnations.last_mut();
+                if last
+                    .as_ref()
+                    .is_none_or(|last| last.incarnation < incarnation)
+                {
+                    if let Some(last) = last {
+                        last.dropped.get_or_insert(step);
+                    }
+                    incarnations.push(PartitionModel::new(incarnation, step));
+                }
+                None
+            }
+            DataRequest::DropPartition { .. } => {
+                let last = incarnations.last_mut();
+                if let Some(last) = last.filter(|last| last.incarnation <= incarnation) {
+                    run.counts.partitions_dropped += u64::from(last.dropped.is_none());
+                    last.dropped.get_or_insert(step);
+                }
+                None
+            }
+            DataRequest::Append { batch, .. } => {
+                let result = named?.append(step, timestamp, batch, limits);
+                count_append(run, result, batch.header.count);
+                Some(result)
+            }
+            DataRequest::StoreOffset {
+                consumer, offset, ..
+            } => {
+                let result = named?.store(step, consumer, *offset, limits);
+                count_store(run, result, offset.0);
+                Some(result)
+            }
+            DataRequest::DeleteOffset { consumer, .. } => {
+                Some(named?.delete_offset(step, consumer))
+            }
+            DataRequest::TruncateHead { .. } => {
+                run.fail("nobody asks for the head of a partition to be cut");
+                None
+            }
+        }
+    }
+
+    /// The incarnations of a partition that were there at some time in the window.
+    pub(crate) fn partitions(
+        &self,
+        key: PartitionKey,
+        window: Window,
+    ) -> impl Iterator<Item = &PartitionModel> {
+        let incarnations = self.partitions.get(&key).into_iter().flatten();
+        incarnations.filter(move |model| model.lived(window))
+    }
+
+    /// All partitions that are there now.
+    pub(crate) fn live_partitions(&self) -> impl Iterator<Item = (PartitionKey, &PartitionModel)> {
+        self.partitions.iter().filter_map(|(key, incarnations)| {
+            let last = incarnations.last()?;
+            last.dropped.is_none().then_some((*key, last))
+        })
+    }
+
+    /// Every incarnation of every partition.
+    pub(crate) fn all_partitions(&self) -> impl Iterator<Item = (PartitionKey, &PartitionModel)> {
+        self.partitions
+            .iter()
+            .flat_map(|(key, all)| all.iter().map(|model| (*key, model)))
+    }
+
+    /// Whether the data groups have exactly the partitions that the metadata knows.
+    pub(crate) fn has_converged(&self) -> bool {
+        let projection = catalog::Projection::from(&self.catalog);
+        let known = projection
+            .placements()
+            .map(|(key, placement)| (key, placement.incarnation));
+        let here = self
+            .live_partitions()
+            .map(|(key, model)| (key, model.incarnation));
+        known.eq(here)
+    }
+
+    /// Messages of one producer of the client crate are in the order in which they were pushed, and each
+    /// is there once.
+    pub(crate) fn check_order(&self, run: &mut Run) {
+        for (key, model) in self.all_partitions() {
+            let mut last = BTreeMap::new();
+            for stored in model.batches() {
+                for (producer, place) in order_in(&stored.bytes) {
+                    let before = last.insert(producer, place);
+                    if before.is_some_and(|before| before >= place) {
+                        run.fail(format!(
+                            "{key}: message {place} of producer {producer} is behind {before:?}"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The catalog now.
+    pub(crate) const fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The catalog as it was right after an op, if the op changed it.
+    pub(crate) fn catalog_after(&self, op: Op) -> Option<&Catalog> {
+        let index = self
+            .versions
+            .partition_point(|(_, catalog)| catalog.applied() <= op);
+        let (_, catalog) = self.versions.get(index.checked_sub(1)?)?;
+        Some(catalog)
+    }
+
+    /// The catalogs from an op on, that one included.
+    pub(crate) fn catalogs_since(&self, op: Op) -> impl Iterator<Item = &Catalog> {
+        let index = self
+            .versions
+            .partition_point(|(_, catalog)| catalog.applied() <= op);
+        let versions = self.versions[index.saturating_sub(1)..].iter();
+        versions.map(|(_, catalog)| &**catalog)
+    }
+
+    /// The op that executed a command.
+    pub(crate) fn command(&self, session: SessionNumber, request: RequestNumber) -> Option<Op> {
+        self.commands.get(&(session, request)).copied()
+    }
+
+    /// What an op of the metadata group came to.
+    pub(crate) fn executed(&self, op: Op) -> Option<&Executed> {
+        self.outcomes.get(&op)
+    }
+
+    /// Sessions that ended since this was last asked.
+    pub(crate) fn take_ended(&mut self) -> Vec<(SessionNumber, wire::EvictionReason)> {
+        std::mem::take(&mut self.ended)
+    }
+
+    fn history_mut(&mut self, group: ConsensusGroup) -> &mut History {
+        self.histories.entry(group).or_default()
+    }
+}
+
+/// Producer and place of every message of a stored batch, where a producer of the client crate sent it.
+fn order_in(bytes: &Bytes) -> Vec<(u64, u64)> {
+    let batch = Batch::read_admitted(bytes).expect("the ledger keeps whole batches");
+    let messages = batch.messages().flatten();
+    messages
+        .filter_map(|message| order_of(message.id))
+        .collect()
+}
+
+fn count_append(run: &mut Run, result: DataResult, messages: u32) {
+    if let DataResult::Appended { repeated, .. } = result {
+        run.counts.batches_repeated += u64::from(repeated);
+        run.counts.batches_appended += u64::from(!repeated);
+        run.counts.messages_appended += if repeated { 0 } else { u64::from(messages) };
+    }
+}
+
+fn count_store(run: &mut Run, result: DataResult, asked: u64) {
+    match result {
+        DataResult::Stored { stored } => {
+            run.counts.offsets_stored += 1;
+            run.counts.stores_behind += u64::from(stored.0 > asked);
+        }
+        DataResult::Failed(partition::Refusal::OffsetOutOfRange { .. }) => {
+            run.counts.stores_out_of_range += 1;
+        }
+        DataResult::Failed(_)
+        | DataResult::Created
+        | DataResult::Dropped
+        | DataResult::Appended { .. }
+        | DataResult::OffsetDeleted { .. }
+        | DataResult::HeadTruncated { .. } => {}
+    }
+}

@@ -1,0 +1,278 @@
+//! What must hold, looked at after every step.
+
+mod commands;
+pub(crate) mod ledger;
+mod messages;
+mod offsets;
+pub(crate) mod partition;
+mod sessions;
+pub(crate) mod wire;
+
+use std::collections::BTreeMap;
+
+use ::wire::{Command, ConsensusGroup, FrameHeader, Op, SessionNumber, UserId};
+use bytes::Bytes;
+use journal::Record;
+use shard::{Effect, Input, Note, Shard};
+
+use self::{
+    ledger::Ledger,
+    partition::{PartitionLimits, Step},
+    sessions::Sessions,
+    wire::Wire,
+};
+use crate::{network::LinkId, node::Node, run::Run, scenario::Scenario};
+
+/// Everything that is checked.
+#[derive(Debug)]
+pub(crate) struct Checks {
+    pub(crate) ledger: Ledger,
+    pub(crate) wire: Wire,
+    sessions: Sessions,
+    /// The turns of shards so far.
+    pub(crate) step: Step,
+    /// What each group of a running process showed last.
+    shown: BTreeMap<(usize, ConsensusGroup), Op>,
+    /// Whether damage was named since the run began.
+    pub(crate) damage_named: bool,
+}
+
+impl Checks {
+    pub(crate) fn new(scenario: &Scenario) -> Self {
+        let limits = PartitionLimits {
+            producers_max: scenario.producers_max as usize,
+            consumers_max: scenario.consumers_max as usize,
+        };
+        let ledger = Ledger::new(scenario.catalog(), |group| scenario.data(group), limits);
+        Self {
+            ledger,
+            wire: Wire::default(),
+            sessions: Sessions::default(),
+            step: 0,
+            shown: BTreeMap::new(),
+            damage_named: false,
+        }
+    }
+
+    /// A shard is about to take what is in its inbox.
+    pub(crate) fn before_turn<'a>(
+        &mut self,
+        run: &Run,
+        inputs: impl Iterator<Item = &'a Input>,
+        time: u64,
+    ) {
+        self.step += 1;
+        for input in inputs {
+            match input {
+                Input::Frame {
+                    connection,
+                    header,
+                    body,
+                } => {
+                    let link = LinkId(connection.0);
+                    self.wire
+                        .on_request(link, (header, body), (self.step, time));
+                    self.sessions.on_frame(run.now, header.session());
+                }
+                Input::BadFrame { connection, .. } => {
+                    self.wire.on_bad_frame(LinkId(connection.0));
+                }
+                Input::Closed { connection } => {
+                    self.wire.on_closed(LinkId(connection.0));
+                    self.sessions.on_closed(run.now, LinkId(connection.0));
+                }
+                Input::Opened { .. }
+                | Input::Mesh { .. }
+                | Input::Peer { .. }
+                | Input::Tick
+                | Input::Journal(_)
+                | Input::CheckpointWanted { .. }
+                | Input::Changed { .. }
+                | Input::Read { .. }
+                | Input::Flushed { .. }
+                | Input::SnapshotWritten { .. }
+                | Input::PasswordChecked { .. }
+                | Input::PasswordHashed { .. }
+                | Input::Stop => {}
+            }
+        }
+    }
+
+    /// A shard has had its turn.
+    pub(crate) fn after_turn(
+        &mut self,
+        run: &mut Run,
+        scenario: &Scenario,
+        (node, shard): (usize, &Shard),
+        effects: &[Effect],
+    ) {
+        for effect in effects {
+            match effect {
+                Effect::Note(note) => self.on_note(run, scenario, node, note),
+                Effect::Journal(Record::Prepare { header, body }) => {
+                    self.ledger.prepared(run, *header, body.clone());
+                }
+                _ => {}
+            }
+        }
+        if let Some(catalog) = shard.catalog() {
+            self.show(
+                run,
+                (node, ConsensusGroup::METADATA),
+                catalog.applied(),
+                || catalog.digest(),
+            );
+        }
+        for group in Node::groups(scenario).skip(1) {
+            if let Some(state) = shard.data_group(group) {
+                self.show(run, (node, group), state.op(), || state.digest());
+            }
+        }
+        let ended = self.ledger.take_ended();
+        if !ended.is_empty() {
+            self.sessions.on_ended(run, &scenario.sessions, &ended);
+        }
+        self.check_served(run, scenario, shard);
+        self.check_held(run, scenario, shard);
+    }
+
+    /// A shard sends a frame.
+    pub(crate) fn on_sent(&mut self, run: &mut Run, (link, frame): (LinkId, &Bytes), time: u64) {
+        self.note_binding(run.now, link, frame);
+        let at = (self.step, time);
+        if let Err(wrong) = self.wire.on_sent(run, &self.ledger, (link, frame), at) {
+            run.fail(format!("connection {}: {wrong}", link.0));
+        }
+    }
+
+    /// A process is gone, and with it everything that it was asked.
+    pub(crate) fn on_crash(&mut self, run: &Run, node: usize, links: &[LinkId]) {
+        for link in links {
+            self.wire.on_closed(*link);
+            self.sessions.on_closed(run.now, *link);
+        }
+        self.shown.retain(|(of, _), _| *of != node);
+    }
+
+    /// A node serves again after a start.
+    pub(crate) fn on_start(&mut self, run: &Run) {
+        self.sessions.on_start(run.now);
+    }
+
+    fn show(
+        &mut self,
+        run: &mut Run,
+        place: (usize, ConsensusGroup),
+        op: Op,
+        digest: impl FnOnce() -> u128,
+    ) {
+        let before = self.shown.insert(place, op);
+        if before == Some(op) {
+            return;
+        }
+        if before.is_some_and(|before| before > op) {
+            run.fail(format!("group {}: back to op {op}", place.1));
+        }
+        self.ledger.shown(run, self.step, (place.1, op), digest());
+    }
+
+    fn on_note(&mut self, run: &mut Run, scenario: &Scenario, node: usize, note: &Note) {
+        run.note(&[8], || format!("node {node}: {note:?}"));
+        let rotten = scenario.faults.rot.is_some();
+        match note {
+            Note::Replica {
+                group,
+                note: vsr::Note::Skipped { op },
+            } if *group == ConsensusGroup::METADATA => self.ledger.skipped(*op),
+            Note::Replica {
+                note: vsr::Note::OutOfService(_),
+                ..
+            } => {
+                run.counts.groups_out_of_service += 1;
+                self.name_damage(run, rotten, note);
+            }
+            Note::Damaged { .. } => {
+                run.counts.partitions_damaged += 1;
+                self.name_damage(run, rotten, note);
+            }
+            Note::Checkpoint { .. } => run.counts.checkpoints += 1,
+            Note::SessionRegistered { .. } => run.counts.sessions_registered += 1,
+            Note::Replica { .. } | Note::SessionEnded { .. } | Note::LoginRefused => {}
+        }
+    }
+
+    fn name_damage(&mut self, run: &mut Run, rotten: bool, note: &Note) {
+        self.damage_named = true;
+        if !rotten {
+            run.fail(format!("no bit is rotten, and yet: {note:?}"));
+        }
+    }
+
+    /// A group that serves shows everything that was ever applied.
+    fn check_served(&self, run: &mut Run, scenario: &Scenario, shard: &Shard) {
+        for group in Node::groups(scenario).filter(|group| shard.serves(*group)) {
+            let applied = self.ledger.applied(group);
+            let op = match shard.catalog() {
+                Some(catalog) if group == ConsensusGroup::METADATA => catalog.applied(),
+                Some(_) | None => shard.data_group(group).map_or(Op(0), |state| state.op()),
+            };
+            if op < applied {
+                run.fail(format!(
+                    "group {group} serves at op {op}, {applied} was applied"
+                ));
+            }
+        }
+    }
+
+    /// After the last start every group serves.
+    pub(crate) fn check_all_served(&self, run: &mut Run, scenario: &Scenario, node: &Node) {
+        let threads = node.process().map(|process| &process.threads);
+        for group in Node::groups(scenario) {
+            let mut threads = threads.into_iter().flatten();
+            if !self.damage_named && !threads.any(|thread| thread.shard.serves(group)) {
+                run.fail(format!("group {group} does not serve after the last start"));
+            }
+        }
+    }
+
+    fn note_binding(&mut self, now: u64, link: LinkId, frame: &Bytes) {
+        let Ok(header) = FrameHeader::read(frame) else {
+            return;
+        };
+        let binds = [Command::Login.code(), Command::Attach.code()].contains(&header.code);
+        if header.status != 0 || !binds {
+            return;
+        }
+        let session = match header.code == Command::Login.code() {
+            // The op of the register.
+            true => SessionNumber(header.op().0),
+            false => header.session(),
+        };
+        self.sessions.on_bound(now, link, session);
+    }
+
+    fn check_held(&self, run: &mut Run, scenario: &Scenario, shard: &Shard) {
+        let held = shard.held();
+        let limit = held.connections * (scenario.limits.requests_in_flight as usize + INBOX_MAX);
+        if held.requests > limit {
+            run.fail(format!(
+                "{} requests are held, {limit} may be",
+                held.requests
+            ));
+        }
+    }
+
+    /// At the end nothing may be left of anybody.
+    pub(crate) fn at_the_end(&self, run: &mut Run, shard: &Shard) {
+        let held = shard.held();
+        if held.requests + held.parked + held.polls + held.work > 0 {
+            run.fail(format!("at the end a shard holds {held:?}"));
+        }
+        if self.ledger.catalog().user_by_id(UserId::ROOT).is_none() {
+            run.fail("at the end there is no root");
+        }
+    }
+}
+
+/// Requests that may be on their way to a shard when it says that it takes no more.
+const INBOX_MAX: usize = 64;

@@ -1,0 +1,123 @@
+//! Sessions end only when their time is over.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wire::{EvictionReason, SessionNumber};
+
+use crate::{
+    network::LinkId,
+    run::{MILLISECOND, Run},
+    scenario::SessionTimes,
+};
+
+/// What a node may be late by when it passes on a sign of life, and clocks that drift.
+const SLACK: u64 = 60 * MILLISECOND;
+
+/// The sessions, as the network saw them.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    lives: BTreeMap<SessionNumber, Life>,
+    bound: BTreeMap<LinkId, SessionNumber>,
+}
+
+#[derive(Debug, Default)]
+struct Life {
+    /// When its last frame was taken, or the node had started again.
+    seen: u64,
+    /// Connections that carry it, and since when.
+    open: BTreeMap<LinkId, u64>,
+    /// When the last of them was closed.
+    closed: u64,
+}
+
+impl Sessions {
+    /// A node has taken a frame of the session.
+    pub(crate) fn on_frame(&mut self, now: u64, session: SessionNumber) {
+        if session.0 != 0 {
+            let life = self.lives.entry(session).or_default();
+            life.seen = life.seen.max(now);
+        }
+    }
+
+    /// A connection carries the session from now on.
+    pub(crate) fn on_bound(&mut self, now: u64, link: LinkId, session: SessionNumber) {
+        let life = self.lives.entry(session).or_default();
+        life.open.insert(link, now);
+        life.seen = life.seen.max(now);
+        self.bound.insert(link, session);
+    }
+
+    /// A connection is gone.
+    pub(crate) fn on_closed(&mut self, now: u64, link: LinkId) {
+        let session = self.bound.remove(&link);
+        if let Some(life) = session.and_then(|session| self.lives.get_mut(&session)) {
+            life.open.remove(&link);
+            life.closed = now;
+        }
+    }
+
+    /// A node serves again after a start: everybody has a full timeout.
+    pub(crate) fn on_start(&mut self, now: u64) {
+        for life in self.lives.values_mut() {
+            life.seen = life.seen.max(now);
+        }
+    }
+
+    /// Sessions have ended.
+    pub(crate) fn on_ended(
+        &mut self,
+        run: &mut Run,
+        times: &SessionTimes,
+        ended: &[(SessionNumber, EvictionReason)],
+    ) {
+        for (session, reason) in ended {
+            let life = self.lives.remove(session).unwrap_or_default();
+            let links: BTreeSet<LinkId> = life.open.keys().copied().collect();
+            self.bound.retain(|link, _| !links.contains(link));
+            let silent = run.now.saturating_sub(life.seen);
+            match reason {
+                EvictionReason::Expired => {
+                    run.counts.sessions_expired += 1;
+                    let allowed = times
+                        .session_timeout
+                        .saturating_sub(times.liveness_interval);
+                    if silent + silent / 16 + SLACK < allowed {
+                        run.fail(format!(
+                            "session {session} expired after {silent} ns of silence"
+                        ));
+                    }
+                }
+                EvictionReason::Disconnected => {
+                    run.counts.sessions_expired += 1;
+                    self.check_disconnected(run, times, *session, &life);
+                }
+                EvictionReason::LoggedOut => run.counts.sessions_logged_out += 1,
+                EvictionReason::Replaced
+                | EvictionReason::TableFull
+                | EvictionReason::UserChanged
+                | EvictionReason::Removed => {}
+            }
+        }
+    }
+
+    fn check_disconnected(
+        &self,
+        run: &mut Run,
+        times: &SessionTimes,
+        session: SessionNumber,
+        life: &Life,
+    ) {
+        let since = life.open.values().min();
+        if since.is_some_and(|since| run.now.saturating_sub(*since) > SLACK) {
+            return run.fail(format!(
+                "session {session} ended as disconnected and is connected"
+            ));
+        }
+        let lost = run.now.saturating_sub(life.closed);
+        if lost + lost / 16 + SLACK < times.disconnect_grace.min(times.session_timeout) {
+            run.fail(format!(
+                "session {session} ended {lost} ns after its last connection"
+            ));
+        }
+    }
+}

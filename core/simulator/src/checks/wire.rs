@@ -1,0 +1,203 @@
+//! Every answer that a node gives, held against what was committed.
+//!
+//! An answer leaves the node at one step and its request came in at another: what the answer says must have
+//! been true somewhere between the two. Answers count when they leave, whether or not they arrive.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use wire::{Command, ErrorCode, Failure, FrameHeader, FrameKind, Plane, Reply, Request};
+
+use super::{
+    commands,
+    ledger::Ledger,
+    messages, offsets,
+    partition::{Step, Window},
+};
+use crate::{network::LinkId, run::Run};
+
+/// The requests that nodes have taken and not answered.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    asked: BTreeMap<(LinkId, u64), Asked>,
+    /// Connections on which bytes came that are no frame.
+    garbled: BTreeSet<LinkId>,
+}
+
+/// A request that a node has taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) step: Step,
+    /// By the node's monotonic clock.
+    pub(crate) time: u64,
+    pub(crate) header: FrameHeader,
+    /// `None` when it cannot be read.
+    pub(crate) request: Option<Request>,
+}
+
+/// An answer and what it is held against.
+pub(crate) struct Answered<'a> {
+    pub(crate) asked: &'a Asked,
+    pub(crate) header: FrameHeader,
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) window: Window,
+    /// Nanoseconds from the request to the answer, by the node's monotonic clock.
+    pub(crate) took: u64,
+}
+
+/// What is wrong with an answer.
+pub(crate) type Wrong = String;
+
+impl Wire {
+    /// A shard takes a request.
+    pub(crate) fn on_request(
+        &mut self,
+        link: LinkId,
+        (header, body): (&FrameHeader, &Bytes),
+        at: (Step, u64),
+    ) {
+        let request = Command::from_code(header.code)
+            .filter(|command| command.supported())
+            .and_then(|command| Request::decode(command, body.clone()).ok());
+        let asked = Asked {
+            step: at.0,
+            time: at.1,
+            header: *header,
+            request,
+        };
+        self.asked.insert((link, header.correlation), asked);
+    }
+
+    /// A shard is handed bytes that are no frame.
+    pub(crate) fn on_bad_frame(&mut self, link: LinkId) {
+        self.garbled.insert(link);
+    }
+
+    /// A connection is gone: what it asked is not answered any more.
+    pub(crate) fn on_closed(&mut self, link: LinkId) {
+        self.garbled.remove(&link);
+        let range = (link, 0)..=(link, u64::MAX);
+        let gone: Vec<(LinkId, u64)> = self.asked.range(range).map(|(key, _)| *key).collect();
+        for key in gone {
+            self.asked.remove(&key);
+        }
+    }
+
+    /// Requests that are not answered.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// A shard sends a frame.
+    pub(crate) fn on_sent(
+        &mut self,
+        run: &mut Run,
+        ledger: &Ledger,
+        (link, frame): (LinkId, &Bytes),
+        (step, time): (Step, u64),
+    ) -> Result<(), Wrong> {
+        let (header, body) = take_apart(frame)?;
+        if header.frame_kind() == Some(FrameKind::Event) {
+            return match wire::Event::decode(&header, body) {
+                Ok(Some(_)) => Ok(()),
+                Ok(None) => Err(format!("event {} is none", header.code)),
+                Err(error) => Err(format!("event {}: {error}", header.code)),
+            };
+        }
+        let Some(asked) = self.asked.remove(&(link, header.correlation)) else {
+            let refused = header.status != 0 && header.correlation == 0;
+            return match refused || self.garbled.contains(&link) {
+                true => Ok(()),
+                false => Err(format!("an answer to nothing: {header:?}")),
+            };
+        };
+        let answered = Answered {
+            window: Window {
+                from: asked.step.saturating_sub(1),
+                to: step,
+            },
+            took: time.saturating_sub(asked.time),
+            asked: &asked,
+            header,
+            ledger,
+        };
+        answered
+            .check(run, body)
+            .map_err(|wrong| format!("{wrong}; asked: {:?}", asked.request))
+    }
+}
+
+impl Answered<'_> {
+    fn check(&self, run: &mut Run, body: Bytes) -> Result<(), Wrong> {
+        let Some(command) = Command::from_code(self.header.code) else {
+            return match self.header.status {
+                0 => Err("an unknown command succeeded".into()),
+                _ => Ok(()),
+            };
+        };
+        if command.plane() == Plane::Metadata {
+            return commands::check_command(run, self, &body);
+        }
+        if self.header.status != 0 {
+            let failure = Failure::decode(self.header.status, &body);
+            return self.check_refusal(command, &failure);
+        }
+        let Some(request) = &self.asked.request else {
+            return Err(format!("{} cannot be read and succeeded", command.name()));
+        };
+        let reply = Reply::decode(command, body)
+            .map_err(|error| format!("answer to {}: {error}", command.name()))?;
+        match (request, reply) {
+            (Request::Ping, Reply::Done) => Ok(()),
+            (Request::SendMessages(send), Reply::Sent(sent)) => {
+                messages::check_sent(self, send, &sent)
+            }
+            (Request::PollMessages(poll), Reply::Polled(polled)) => {
+                messages::check_polled(run, self, poll, &polled)
+            }
+            (Request::StoreConsumerOffset(store), Reply::OffsetsStored(stored)) => {
+                offsets::check_stored(self, store, &stored)
+            }
+            (Request::GetConsumerOffset(get), Reply::Offsets(told)) => {
+                offsets::check_told(self, get, &told)
+            }
+            (Request::DeleteConsumerOffset(delete), Reply::OffsetsDeleted(deleted)) => {
+                offsets::check_deleted(self, delete, &deleted)
+            }
+            (request, reply) => commands::check_query(run, self, request, &reply),
+        }
+    }
+
+    /// Whether a request as a whole may be refused so.
+    fn check_refusal(&self, command: Command, failure: &Failure) -> Result<(), Wrong> {
+        use ErrorCode as E;
+        match failure.code {
+            E::Internal => Err(format!("{}: {failure}", command.name())),
+            // Names are looked up in a copy of the metadata that is at least as new as what the asker has
+            // seen.
+            E::StreamNotFound | E::TopicNotFound => self.check_not_found(failure),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_not_found(&self, failure: &Failure) -> Result<(), Wrong> {
+        let Some((stream, topic)) = self.asked.request.as_ref().and_then(messages::names) else {
+            return Ok(());
+        };
+        let seen = wire::Op(self.asked.header.request);
+        let found = |catalog: &catalog::Catalog| catalog.topic_details(&stream, &topic).is_ok();
+        match self.ledger.catalogs_since(seen).all(found) {
+            true => Err(format!("{failure}, and it was there all the time")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A whole frame in one piece.
+fn take_apart(frame: &Bytes) -> Result<(FrameHeader, Bytes), Wrong> {
+    let parts = FrameHeader::read(frame).and_then(|header| {
+        header.check(wire::FRAME_SIZE_MAX)?;
+        Ok((header, header.body(frame)?))
+    });
+    parts.map_err(|error| format!("a frame that no client can read: {error}"))
+}

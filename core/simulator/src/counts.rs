@@ -1,0 +1,135 @@
+//! What happened in a run, or in many, counted.
+
+macro_rules! counts {
+    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+        /// How often things happened.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Counts {
+            $($(#[doc = $doc])* pub $name: u64,)*
+        }
+
+        impl Counts {
+            /// Nothing has happened yet.
+            pub const ZERO: Self = Self { $($name: 0,)* };
+
+            /// Every count with its name, in words.
+            #[must_use]
+            pub fn all(&self) -> Vec<(&'static str, u64)> {
+                vec![$((concat!($($doc),*).trim_ascii_start().trim_end_matches('.'), self.$name),)*]
+            }
+
+            /// Adds those of another run.
+            pub const fn add(&mut self, other: &Self) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
+counts! {
+    /// Power failures.
+    power_failures,
+    /// Processes killed.
+    kills,
+    /// Crashes while a node was starting.
+    crashes_at_start,
+    /// Crashes while a checkpoint was being taken.
+    crashes_in_checkpoint,
+    /// Starts that had something to recover.
+    recoveries,
+    /// Groups recovered from a snapshot.
+    snapshots_used,
+    /// Frames found torn and cut.
+    frames_torn,
+    /// Bits flipped by rot.
+    bits_rotten,
+    /// Starts refused because of rot.
+    starts_refused,
+    /// Groups out of service because of rot.
+    groups_out_of_service,
+    /// Damaged partitions found.
+    partitions_damaged,
+    /// Journal files recycled.
+    files_recycled,
+    /// Journal files made.
+    files_made,
+    /// Frames of the journal.
+    frames,
+    /// Checkpoints.
+    checkpoints,
+    /// Ops of the metadata group.
+    metadata_ops,
+    /// Ops of data groups.
+    data_ops,
+    /// Ops applied again after a restart.
+    ops_replayed,
+    /// Digests compared.
+    digests_compared,
+    /// Batches appended.
+    batches_appended,
+    /// Batches that were there already.
+    batches_repeated,
+    /// Messages appended.
+    messages_appended,
+    /// Messages served and compared.
+    messages_served,
+    /// Ranges of segments read.
+    segment_reads,
+    /// Polls answered.
+    polls,
+    /// Long polls ended by a message.
+    long_polls_woken,
+    /// Long polls that waited in vain.
+    long_polls_in_vain,
+    /// Offsets stored.
+    offsets_stored,
+    /// Stores that were behind what was stored.
+    stores_behind,
+    /// Stores refused as out of range.
+    stores_out_of_range,
+    /// Metadata commands executed.
+    commands_executed,
+    /// Metadata commands repeated and answered from the client table.
+    commands_repeated,
+    /// Partitions dropped.
+    partitions_dropped,
+    /// Sessions registered.
+    sessions_registered,
+    /// Sessions that expired.
+    sessions_expired,
+    /// Sessions logged out.
+    sessions_logged_out,
+    /// Connections attached to a session.
+    connections_attached,
+    /// Connections cut.
+    connections_cut,
+    /// Connections paused by a shard.
+    connections_paused,
+    /// Bad frames sent.
+    frames_garbled,
+    /// Requests that waited for a metadata op.
+    requests_parked,
+    /// Messages delivered to consumers.
+    messages_consumed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Counts;
+
+    #[test]
+    fn counts_have_names_and_add_up() {
+        let mut sum = Counts {
+            kills: 2,
+            ..Counts::default()
+        };
+        sum.add(&Counts {
+            kills: 3,
+            polls: 1,
+            ..Counts::default()
+        });
+        let all = sum.all();
+        assert!(all.contains(&("Processes killed", 5)), "{all:?}");
+        assert!(all.contains(&("Polls answered", 1)));
+    }
+}

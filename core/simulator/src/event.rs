@@ -1,0 +1,91 @@
+//! Everything that can be planned.
+
+use bytes::Bytes;
+
+use crate::{
+    network::LinkId,
+    node::{JobId, RecoveryStep},
+};
+
+/// Something that is to come.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A node starts.
+    Start { node: usize },
+    /// Something inside a process; of no meaning once that process is gone.
+    Process {
+        node: usize,
+        boot: u64,
+        event: ProcessEvent,
+    },
+    /// A client's connection has got somewhere.
+    Network(NetworkEvent),
+    /// A client has something to do.
+    Wake { client: usize },
+    /// Somebody takes the place of a client that was killed.
+    Replace { client: usize },
+    /// Something goes wrong.
+    Fault(Fault),
+    /// It is looked how far the run has got.
+    Look,
+}
+
+/// Something inside a process.
+#[derive(Debug)]
+pub(crate) enum ProcessEvent {
+    /// The start goes on.
+    Recover(RecoveryStep),
+    /// Something comes to a shard.
+    Input {
+        shard: usize,
+        input: Box<shard::Input>,
+    },
+    /// A shard goes about what has come.
+    Turn { shard: usize },
+    /// A shard's clock ticks.
+    Tick { shard: usize },
+    /// Something comes to the journal's thread.
+    JournalInput(Box<journal::Input>),
+    /// The journal's thread goes about what has come.
+    JournalTurn,
+    /// The journal's thread has not been given a record for a while, if it has had so many in all.
+    JournalQuiet { records: u64 },
+    /// A system call goes on or ends.
+    Job(JobId),
+}
+
+/// What happens to a connection, on its way.
+#[derive(Debug)]
+pub(crate) enum NetworkEvent {
+    /// A client's attempt reaches the node.
+    Arrive { link: LinkId },
+    /// The client learns that it is connected, or not.
+    Answer { link: LinkId, accepted: bool },
+    /// A frame reaches the node.
+    ToNode { link: LinkId, bytes: Bytes },
+    /// A frame reaches the client.
+    ToClient { link: LinkId, bytes: Bytes },
+    /// The node learns that the client has closed or lost the connection.
+    NodeEnd { link: LinkId },
+    /// The client learns that the node has closed or lost the connection.
+    ClientEnd { link: LinkId },
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A process is killed, or the power is lost.
+    Crash,
+    /// The same, if this start is not done.
+    CrashStart { node: usize, boot: u64 },
+    /// A connection is cut, a client falls silent or is killed.
+    Cut,
+    /// Somebody sets the wall clock.
+    Jump,
+    /// A client sends bytes that are no frame.
+    Garble,
+    /// Bits flip on the disk.
+    Rot,
+    /// No more faults.
+    End,
+}

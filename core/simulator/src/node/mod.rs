@@ -1,0 +1,182 @@
+//! A node: its disk, its clocks, and the process that runs on them, if one does.
+
+mod jobs;
+mod journal_thread;
+mod process;
+mod recovery;
+mod snapshot;
+
+use wire::{ConsensusGroup, ReplicaId};
+
+use crate::{
+    clock::Clock,
+    disk::{Directory, Disk, Name},
+    event::{Event, ProcessEvent},
+    random::Random,
+    run::Run,
+    scenario::{Latency, Scenario},
+};
+
+use self::journal_thread::JournalThread;
+pub(crate) use self::{
+    jobs::JobId,
+    process::{Process, RunningEvent, Thread},
+    recovery::{Recovery, RecoveryEvent, RecoveryStep, Refused},
+};
+
+/// One node of the cluster.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) id: usize,
+    pub(crate) replica: ReplicaId,
+    pub(crate) disk: Disk,
+    pub(crate) clock: Clock,
+    pub(crate) state: State,
+    /// Counts starts, so that what belongs to an earlier process is recognised.
+    pub(crate) boot: u64,
+    /// The next turn of a shard ends after so many effects, and with it the process.
+    pub(crate) dies_after: Option<usize>,
+    random: Random,
+}
+
+/// What a node is doing.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Nothing runs.
+    Down,
+    /// A process finds out what the disk holds, and puts it in order.
+    Recovering(Box<Recovery>),
+    /// A process runs.
+    Running(Box<Process>),
+    /// The start was refused: only an operator can go on.
+    Refused,
+}
+
+impl Node {
+    pub(crate) fn new(id: usize, scenario: &Scenario, random: &mut Random) -> Self {
+        let drift = i64::try_from(random.below(2 * scenario.faults.drift + 1));
+        let drift = drift.expect("drifts are small")
+            - i64::try_from(scenario.faults.drift).expect("drifts are small");
+        Self {
+            id,
+            replica: ReplicaId(u8::try_from(id).expect("a cluster has few nodes")),
+            disk: Disk::new(scenario.sector),
+            clock: Clock::new(0, drift),
+            state: State::Down,
+            boot: 0,
+            dies_after: None,
+            random: random.fork(),
+        }
+    }
+
+    /// A process starts.
+    pub(crate) fn start(&mut self, run: &mut Run, scenario: &Scenario) {
+        assert!(matches!(self.state, State::Down));
+        self.boot += 1;
+        self.clock.restart(run.now);
+        self.dies_after = None;
+        let shards = u16::try_from(self.random.between(1, u64::from(scenario.shards_max)));
+        let shards = shards.expect("it is at most shards_max");
+        run.note(&[1, self.boot, u64::from(shards)], || {
+            format!("node {}: start {} with {shards} shards", self.id, self.boot)
+        });
+        self.state = State::Recovering(Box::new(Recovery::new(shards)));
+        let delay = self.random.around(scenario.latency.read);
+        self.plan(run, delay, ProcessEvent::Recover(RecoveryStep::Scan));
+    }
+
+    /// The process ends at once. Its connections are the network's matter.
+    pub(crate) fn kill(&mut self, run: &mut Run, power: bool) {
+        run.note(&[2, self.boot, u64::from(power)], || {
+            let how = if power { "power failure" } else { "killed" };
+            format!("node {}: {how}", self.id)
+        });
+        match &self.state {
+            State::Recovering(_) => run.counts.crashes_at_start += 1,
+            State::Running(process) if process.takes_checkpoint() => {
+                run.counts.crashes_in_checkpoint += 1;
+            }
+            State::Running(_) | State::Down | State::Refused => {}
+        }
+        self.state = State::Down;
+        self.dies_after = None;
+        if power {
+            run.counts.power_failures += 1;
+            self.disk.lose_power(&mut self.random);
+        } else {
+            run.counts.kills += 1;
+        }
+    }
+
+    pub(crate) const fn is_up(&self) -> bool {
+        matches!(self.state, State::Recovering(_) | State::Running(_))
+    }
+
+    /// The process, if one runs.
+    pub(crate) fn process(&self) -> Option<&Process> {
+        match &self.state {
+            State::Running(process) => Some(process),
+            State::Down | State::Recovering(_) | State::Refused => None,
+        }
+    }
+
+    /// A thread of the process.
+    pub(crate) fn thread(&self, shard: usize) -> Option<&Thread> {
+        self.process()
+            .and_then(|process| process.threads.get(shard))
+    }
+
+    /// Whether every shard serves.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.process().is_some_and(Process::is_ready)
+    }
+
+    /// Whether every shard has stopped, as it was told.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.process().is_some_and(Process::has_stopped)
+    }
+
+    /// Plans something inside the process.
+    pub(crate) fn plan(&self, run: &mut Run, delay: u64, event: ProcessEvent) {
+        let (node, boot) = (self.id, self.boot);
+        run.after(delay, Event::Process { node, boot, event });
+    }
+
+    /// Bytes of the journal's files.
+    pub(crate) fn journal_size(&self) -> u64 {
+        let files = self.disk.list(Directory::Journal);
+        files
+            .filter(|(name, _)| matches!(name, Name::Journal(_)))
+            .map(|(_, inode)| self.disk.size(inode))
+            .sum()
+    }
+
+    /// Every consensus group of the cluster.
+    pub(crate) fn groups(scenario: &Scenario) -> impl Iterator<Item = ConsensusGroup> + use<> {
+        (0..=scenario.data_groups).map(ConsensusGroup)
+    }
+}
+
+/// What the parts of a process need of the node that they run on.
+pub(crate) struct Machine<'a> {
+    pub(crate) run: &'a mut Run,
+    pub(crate) disk: &'a mut Disk,
+    pub(crate) random: &'a mut Random,
+    pub(crate) latency: Latency,
+    pub(crate) node: usize,
+    pub(crate) boot: u64,
+}
+
+impl Machine<'_> {
+    /// Plans something inside the process.
+    pub(crate) fn plan(&mut self, delay: u64, event: ProcessEvent) {
+        let (node, boot) = (self.node, self.boot);
+        self.run.after(delay, Event::Process { node, boot, event });
+    }
+
+    /// Plans something inside the process, at a time.
+    pub(crate) fn plan_at(&mut self, time: u64, event: ProcessEvent) {
+        let (node, boot) = (self.node, self.boot);
+        self.run.at(time, Event::Process { node, boot, event });
+    }
+}

@@ -1,0 +1,265 @@
+//! What a seed stands for: sizes, speeds, clients, faults.
+
+use catalog::CatalogConfig;
+use journal::UnitSize;
+use partition::DataConfig;
+use wire::{ClusterId, ConsensusGroup, ReplicaId};
+
+use crate::{
+    random::Random,
+    run::{MILLISECOND, SECOND},
+};
+
+/// The cluster of every run.
+pub(crate) const CLUSTER: ClusterId = ClusterId(0x00c0_4027);
+
+/// The password of `root`, and what the simulated hashing makes of it.
+pub(crate) const ROOT_PASSWORD: &str = "correct horse battery";
+
+const KIB: u64 = 1024;
+
+/// Bytes of the largest prepare that a shard makes, with what a frame of the journal holds beside it.
+const LARGEST_RECORD: u64 = (1024 + 192) * KIB;
+
+/// Everything about a run that is decided before it begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    /// Data groups of the cluster.
+    pub(crate) data_groups: u16,
+    /// Shards of a node at the most; every start draws anew.
+    pub(crate) shards_max: u16,
+    /// Bytes that the disk writes whole or not at all.
+    pub(crate) sector: usize,
+    pub(crate) journal: journal::Config,
+    pub(crate) segment_size: u64,
+    pub(crate) tail_budget: u64,
+    pub(crate) index_budget: u64,
+    pub(crate) producers_max: u32,
+    pub(crate) consumers_max: u32,
+    pub(crate) limits: shard::Limits,
+    pub(crate) sessions: SessionTimes,
+    /// Clients in the client table of the metadata group.
+    pub(crate) clients_max: u32,
+    pub(crate) latency: Latency,
+    pub(crate) faults: FaultPlan,
+    pub(crate) clients: Vec<ClientKind>,
+    /// When clients begin nothing new.
+    pub(crate) work_until: u64,
+}
+
+/// How long sessions live, nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionTimes {
+    pub(crate) disconnect_grace: u64,
+    pub(crate) session_timeout: u64,
+    pub(crate) liveness_interval: u64,
+    pub(crate) park_timeout: u64,
+}
+
+/// How long things take, nanoseconds, about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Latency {
+    /// From an input to the shard's turn.
+    pub(crate) turn: u64,
+    pub(crate) mesh: u64,
+    pub(crate) network: u64,
+    pub(crate) write: u64,
+    pub(crate) flush: u64,
+    pub(crate) read: u64,
+    pub(crate) password: u64,
+}
+
+/// What goes wrong, and how often: mean nanoseconds between two of a kind, 0 for never.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FaultPlan {
+    /// No fault after this.
+    pub(crate) until: u64,
+    pub(crate) crash: u64,
+    /// How many in a thousand crashes are power failures; the others only end the process.
+    pub(crate) power: u64,
+    /// How many in a thousand starts are crashed in the middle.
+    pub(crate) at_start: u64,
+    /// How long a node stays down.
+    pub(crate) down: u64,
+    pub(crate) cut: u64,
+    pub(crate) jump: u64,
+    pub(crate) garble: u64,
+    /// When bits begin to flip, if they do.
+    pub(crate) rot: Option<u64>,
+    /// Parts in a million that a clock may be wrong.
+    pub(crate) drift: u64,
+}
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientKind {
+    /// Makes and removes streams, topics and partitions.
+    Admin,
+    /// Sends by the client crate's producer.
+    Producer,
+    /// Reads and stores by the client crate's consumer.
+    Consumer,
+    /// Polls, stores and asks by hand, in every way there is.
+    Prober,
+    /// Sends by hand: repeats, gaps, keys, balanced and unnumbered batches.
+    Sender,
+    /// Reads everything when all others have gone.
+    Auditor,
+}
+
+impl Scenario {
+    /// The scenario of a seed.
+    pub(crate) fn new(random: &mut Random) -> Self {
+        let sector = *random.pick(&[512, 4096]);
+        let work_until = random.between(3, 7) * SECOND;
+        Self {
+            data_groups: u16_between(random, 1, 8),
+            shards_max: u16_between(random, 1, 4),
+            sector,
+            journal: journal_config(random, sector),
+            segment_size: random.between(1, 16) * random.between(1, 8) * KIB,
+            tail_budget: *random.pick(&[0, 4 * KIB, 32 * KIB, 1024 * KIB]),
+            index_budget: *random.pick(&[0, 512, 1024 * KIB]),
+            producers_max: *random.pick(&[1_024, 1_024, 1_024, 3]),
+            consumers_max: *random.pick(&[10_000, 10_000, 4]),
+            limits: limits(random),
+            sessions: session_times(random),
+            clients_max: u32_between(random, 6, 40),
+            latency: latency(random),
+            faults: fault_plan(random, work_until),
+            clients: clients(random),
+            work_until,
+        }
+    }
+
+    /// What every catalog is told.
+    pub(crate) const fn catalog(&self) -> CatalogConfig {
+        CatalogConfig {
+            data_groups: self.data_groups,
+            limits: catalog::Limits {
+                streams: 12,
+                topics_per_stream: 4,
+                partitions_per_topic: 6,
+                partitions: 40,
+                ..catalog::Limits::INITIAL
+            },
+        }
+    }
+
+    /// What every state machine of a data group is told.
+    pub(crate) const fn data(&self, group: ConsensusGroup) -> DataConfig {
+        DataConfig {
+            segment_size: self.segment_size,
+            tail_budget: self.tail_budget,
+            index_budget: self.index_budget,
+            producers_max: self.producers_max as usize,
+            consumers_max: self.consumers_max as usize,
+            ..DataConfig::new(group)
+        }
+    }
+}
+
+fn journal_config(random: &mut Random, sector: usize) -> journal::Config {
+    let unit_size = match sector {
+        4096 if random.chance(700) => UnitSize::Bytes4096,
+        _ => UnitSize::Bytes512,
+    };
+    let file_size = LARGEST_RECORD + random.below(16) * 32 * KIB;
+    let first_file_size = match random.below(3) {
+        0 => file_size,
+        _ => random.between(4, 64) * 4 * KIB,
+    };
+    let live_max = file_size * random.between(2, 6);
+    journal::Config {
+        file_size,
+        first_file_size,
+        frame_size: u32_between(random, 4, 256) * 1024,
+        live_max,
+        checkpoint_at: random.between(file_size / 4, live_max / 2),
+        ..journal::Config::new(journal::identity(CLUSTER, ReplicaId(0)), unit_size)
+    }
+}
+
+fn limits(random: &mut Random) -> shard::Limits {
+    let batch_size = u32_between(random, 8, 32) * 1024;
+    shard::Limits {
+        frame_size: shard::FRAME_RESERVE + batch_size,
+        batch_size,
+        connections: 100,
+        requests_in_flight: u32_between(random, 3, 64),
+        bytes_in_flight: random.between(16, 128) * KIB,
+        bytes_in_flight_shard: random.between(64, 256) * KIB,
+        batch_messages: 1_000,
+        poll_wait: 5_000,
+        poll_bytes: u32_between(random, 16, 64) * 1024,
+        sections: 128,
+        passwords: u32_between(random, 2, 16),
+    }
+}
+
+fn session_times(random: &mut Random) -> SessionTimes {
+    let session_timeout = random.between(800, 2_500) * MILLISECOND;
+    SessionTimes {
+        disconnect_grace: random.between(100, 700) * MILLISECOND,
+        session_timeout,
+        liveness_interval: session_timeout / random.between(3, 8),
+        park_timeout: random.between(50, 500) * MILLISECOND,
+    }
+}
+
+fn latency(random: &mut Random) -> Latency {
+    const MICROSECOND: u64 = 1_000;
+    let disk = *random.pick(&[1, 1, 1, 5, 20]);
+    Latency {
+        turn: random.between(1, 30) * MICROSECOND,
+        mesh: random.between(1, 60) * MICROSECOND,
+        network: random.between(30, 400) * MICROSECOND,
+        write: 20 * MICROSECOND * disk,
+        flush: random.between(150, 1_500) * MICROSECOND * disk,
+        read: 40 * MICROSECOND * disk,
+        password: random.between(200, 20_000) * MICROSECOND,
+    }
+}
+
+fn fault_plan(random: &mut Random, work_until: u64) -> FaultPlan {
+    let crash = match random.below(8) {
+        0 => 0,
+        1 | 2 => random.between(80, 300),
+        _ => random.between(300, 2_500),
+    };
+    let rot = match random.below(5) {
+        0 => Some(random.between(200 * MILLISECOND, work_until)),
+        _ => None,
+    };
+    FaultPlan {
+        until: work_until,
+        crash: crash * MILLISECOND,
+        power: *random.pick(&[0, 300, 600, 1_000]),
+        at_start: *random.pick(&[0, 100, 400]),
+        down: random.between(1, 150) * MILLISECOND,
+        cut: *random.pick(&[0, 100, 400, 1_500]) * MILLISECOND,
+        jump: *random.pick(&[0, 300, 1_000]) * MILLISECOND,
+        garble: *random.pick(&[0, 0, 500]) * MILLISECOND,
+        rot,
+        drift: *random.pick(&[0, 100, 20_000]),
+    }
+}
+
+fn clients(random: &mut Random) -> Vec<ClientKind> {
+    use ClientKind as K;
+    let mut clients = vec![K::Admin, K::Producer, K::Consumer, K::Prober, K::Sender];
+    for _ in 0..random.below(5) {
+        clients.push(*random.pick(&[K::Producer, K::Consumer, K::Prober, K::Sender]));
+    }
+    clients
+}
+
+fn u16_between(random: &mut Random, low: u16, high: u16) -> u16 {
+    let number = random.between(u64::from(low), u64::from(high));
+    u16::try_from(number).expect("it is between two u16")
+}
+
+fn u32_between(random: &mut Random, low: u32, high: u32) -> u32 {
+    let number = random.between(u64::from(low), u64::from(high));
+    u32::try_from(number).expect("it is between two u32")
+}

@@ -1,0 +1,564 @@
+//! A whole run: nodes, clients, network, faults and checks, from one seed.
+
+use ::wire::{Command, FrameHeader};
+use bytes::Bytes;
+use shard::{ConnectionId, Effect};
+
+use crate::{
+    checks::Checks,
+    clients::{self, Clients},
+    event::{Event, Fault, NetworkEvent, ProcessEvent},
+    network::{LinkId, Network},
+    node::{Node, RecoveryEvent, Refused, RunningEvent, State},
+    random::Random,
+    report::Report,
+    run::{MILLISECOND, Run, SECOND},
+    scenario::{FaultPlan, Scenario},
+};
+
+/// How long everything may take that is left when faults have ended.
+const PATIENCE: u64 = 60 * SECOND;
+
+/// The same, when bits are rotten and something may be out of service for good.
+const PATIENCE_WITH_ROT: u64 = 12 * SECOND;
+
+/// How often it is looked whether the next phase may begin.
+const LOOK_INTERVAL: u64 = 10 * MILLISECOND;
+
+/// A whole run.
+#[derive(Debug)]
+pub(crate) struct World {
+    seed: u64,
+    run: Run,
+    scenario: Scenario,
+    random: Random,
+    nodes: Vec<Node>,
+    network: Network,
+    clients: Clients,
+    checks: Checks,
+    phase: Phase,
+}
+
+/// How far a run has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Clients work, and things go wrong.
+    Chaos,
+    /// No more faults: clients finish.
+    Finish,
+    /// Everything is read once more.
+    Audit,
+    /// The node stops, as it is told.
+    Stop,
+    /// It starts for the last time, and must be as it was.
+    LastStart,
+    Done,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, prints: bool) -> Self {
+        let mut random = Random::new(seed);
+        let scenario = Scenario::new(&mut random);
+        let mut run = Run::new(prints);
+        run.note(&[], || format!("{scenario:#?}"));
+        let nodes = vec![Node::new(0, &scenario, &mut random)];
+        let network = Network::new(&scenario, &mut random);
+        let clients = Clients::new(&mut run, &scenario, &mut random);
+        let checks = Checks::new(&scenario);
+        Self {
+            seed,
+            run,
+            random,
+            nodes,
+            network,
+            clients,
+            checks,
+            scenario,
+            phase: Phase::Chaos,
+        }
+    }
+
+    /// Runs to the end, or until something is wrong. `lines` takes the lines of the trace as they come.
+    pub(crate) fn finish(mut self, mut lines: impl FnMut(&str)) -> Report {
+        self.run.at(0, Event::Start { node: 0 });
+        self.plan_faults();
+        self.run.after(LOOK_INTERVAL, Event::Look);
+        while self.phase != Phase::Done && self.run.failure().is_none() {
+            let Some(event) = self.run.next_event() else {
+                self.run.fail("nothing is to come any more");
+                break;
+            };
+            self.on_event(event);
+            for line in self.run.trace.take_lines() {
+                lines(&line);
+            }
+        }
+        for line in self.run.trace.take_lines() {
+            lines(&line);
+        }
+        Report {
+            seed: self.seed,
+            hash: self.run.trace.hash(),
+            events: self.run.trace.events(),
+            simulated: self.run.now,
+            counts: self.run.counts,
+            failure: self.run.failure().cloned(),
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Start { node } => {
+                if matches!(self.nodes[node].state, State::Down) {
+                    self.nodes[node].start(&mut self.run, &self.scenario);
+                    self.plan_crash_at_start(node);
+                }
+            }
+            Event::Process { node, boot, event } => {
+                if self.nodes[node].boot == boot && self.nodes[node].is_up() {
+                    self.on_process(node, event);
+                }
+            }
+            Event::Network(event) => self.on_network(event),
+            Event::Wake { client } => {
+                let around = (&mut self.network, &self.checks.ledger);
+                self.clients
+                    .wake(&mut self.run, &self.scenario, around, client);
+            }
+            Event::Replace { client } => {
+                self.clients.replace(&mut self.run, &self.scenario, client);
+            }
+            Event::Fault(fault) => self.on_fault(fault),
+            Event::Look => self.look(),
+        }
+    }
+
+    fn on_process(&mut self, node: usize, event: ProcessEvent) {
+        let is_running = matches!(self.nodes[node].state, State::Running(_));
+        if is_running {
+            return self.on_running(node, event);
+        }
+        let (run, scenario) = (&mut self.run, &self.scenario);
+        let event = match event {
+            ProcessEvent::Recover(step) => {
+                if let Err(refused) = self.nodes[node].recover(run, scenario, step) {
+                    self.on_refused(node, &refused);
+                }
+                return;
+            }
+            ProcessEvent::JournalTurn => RecoveryEvent::Turn,
+            ProcessEvent::JournalQuiet { records } => RecoveryEvent::Quiet(records),
+            ProcessEvent::Job(job) => RecoveryEvent::Job(job),
+            ProcessEvent::JournalInput(input) => RecoveryEvent::Input(*input),
+            ProcessEvent::Input { .. } | ProcessEvent::Turn { .. } | ProcessEvent::Tick { .. } => {
+                return;
+            }
+        };
+        self.nodes[node].recover_journal(run, scenario, event);
+    }
+
+    fn on_running(&mut self, node: usize, event: ProcessEvent) {
+        let (run, scenario) = (&mut self.run, &self.scenario);
+        let place = &mut self.nodes[node];
+        match event {
+            ProcessEvent::Input { shard, input } => place.give(run, scenario, shard, *input),
+            ProcessEvent::Turn { shard } => self.turn(node, shard),
+            ProcessEvent::Tick { shard } => place.tick(run, scenario, shard),
+            ProcessEvent::JournalTurn => {
+                place.process_event(run, scenario, RunningEvent::JournalTurn);
+            }
+            ProcessEvent::JournalQuiet { records } => {
+                place.process_event(run, scenario, RunningEvent::JournalQuiet(records));
+            }
+            ProcessEvent::JournalInput(input) => {
+                place.process_event(run, scenario, RunningEvent::JournalInput(*input));
+            }
+            ProcessEvent::Job(job) => {
+                place.process_event(run, scenario, RunningEvent::Job(job));
+            }
+            ProcessEvent::Recover(_) => {}
+        }
+    }
+
+    /// A shard's turn: what has come goes in, what comes out is checked, then carried out.
+    fn turn(&mut self, node: usize, shard: usize) {
+        let now = self.nodes[node].clock.read(self.run.now).monotonic;
+        let was_ready = self.nodes[node].is_ready();
+        let inputs = self.nodes[node].inbox(shard);
+        self.checks.before_turn(&self.run, inputs, now);
+        let mut effects = self.nodes[node].turn(&mut self.run, shard);
+        if let Some(thread) = self.nodes[node].thread(shard) {
+            let place = (node, &thread.shard);
+            self.checks
+                .after_turn(&mut self.run, &self.scenario, place, &effects);
+        }
+        let dies_after = self.nodes[node].dies_after;
+        if let Some(count) = dies_after {
+            effects.truncate(count);
+        }
+        for effect in effects {
+            self.carry_out((node, shard), effect, now);
+        }
+        if dies_after.is_some() {
+            return self.crash(node);
+        }
+        if !was_ready && self.nodes[node].is_ready() {
+            self.checks.on_start(&self.run);
+        }
+        self.check_journal(node);
+    }
+
+    fn carry_out(&mut self, (node, shard): (usize, usize), effect: Effect, now: u64) {
+        let (run, scenario) = (&mut self.run, &self.scenario);
+        let link = |connection: ConnectionId| LinkId(connection.0);
+        match effect {
+            Effect::Send { connection, frame } => {
+                let link = link(connection);
+                let frame = clients::joined(frame);
+                note_sent(run, link, &frame);
+                self.checks.on_sent(run, (link, &frame), now);
+                self.network.send_to_client(run, link, frame);
+            }
+            Effect::Close { connection } => self.network.close_by_node(run, link(connection)),
+            // The reader of a connection takes frames of any size in these runs.
+            Effect::Admit { .. } => {}
+            Effect::Pause { connection } => {
+                let paused = (link(connection), true);
+                self.network
+                    .set_paused(run, &mut self.nodes, scenario, paused);
+            }
+            Effect::Resume { connection } => {
+                let resumed = (link(connection), false);
+                self.network
+                    .set_paused(run, &mut self.nodes, scenario, resumed);
+            }
+            effect => self.nodes[node].carry_out(run, scenario, shard, effect),
+        }
+    }
+
+    fn on_network(&mut self, event: NetworkEvent) {
+        let (run, scenario) = (&mut self.run, &self.scenario);
+        let reached = self.network.on_event(run, &mut self.nodes, scenario, event);
+        if let Some(arrival) = reached {
+            self.clients.on_arrival(run, arrival);
+        }
+    }
+
+    fn on_refused(&mut self, node: usize, refused: &Refused) {
+        let Refused(reason) = refused;
+        self.run
+            .note(&[9], || format!("node {node}: does not start: {reason}"));
+        self.run.counts.starts_refused += 1;
+        self.nodes[node].state = State::Refused;
+        self.checks.damage_named = true;
+        if self.scenario.faults.rot.is_none() {
+            self.run.fail(format!("the start was refused: {reason}"));
+        }
+    }
+
+    /// The journal must not grow beyond what it is allowed to.
+    fn check_journal(&mut self, node: usize) {
+        let journal = &self.scenario.journal;
+        let largest = journal.file_size.max(journal.first_file_size);
+        // Beside what is needed: the file that is written, the next one, one that is made, those that are
+        // deleted meanwhile.
+        let limit = journal.live_max + 5 * largest;
+        let size = self.nodes[node].journal_size();
+        if size > limit {
+            self.run.fail(format!(
+                "the journal has {size} bytes, {limit} are the limit"
+            ));
+        }
+    }
+
+    fn crash(&mut self, node: usize) {
+        let power = self.random.chance(self.scenario.faults.power);
+        self.nodes[node].kill(&mut self.run, power);
+        let gone = self.network.on_crash(&mut self.run, node);
+        self.checks.on_crash(&self.run, node, &gone);
+        let delay = self.random.around(self.scenario.faults.down);
+        self.run.after(delay, Event::Start { node });
+    }
+
+    fn plan_faults(&mut self) {
+        let plan = self.scenario.faults;
+        self.run.at(plan.until, Event::Fault(Fault::End));
+        for fault in [Fault::Crash, Fault::Cut, Fault::Jump, Fault::Garble] {
+            self.plan_next(fault);
+        }
+        if let Some(time) = plan.rot {
+            self.run.at(time, Event::Fault(Fault::Rot));
+        }
+    }
+
+    fn plan_next(&mut self, fault: Fault) {
+        let mean = mean_of(&self.scenario.faults, fault);
+        if mean == 0 {
+            return;
+        }
+        let time = self.run.now + self.random.around(mean);
+        if time < self.scenario.faults.until {
+            self.run.at(time, Event::Fault(fault));
+        }
+    }
+
+    /// A start is crashed now and then, wherever it is.
+    fn plan_crash_at_start(&mut self, node: usize) {
+        let plan = self.scenario.faults;
+        if plan.crash > 0 && self.random.chance(plan.at_start) {
+            let delay = self.random.around(10 * self.scenario.latency.flush);
+            if self.run.now + delay < plan.until {
+                let fault = Fault::CrashStart {
+                    node,
+                    boot: self.nodes[node].boot,
+                };
+                self.run.after(delay, Event::Fault(fault));
+            }
+        }
+    }
+
+    fn on_fault(&mut self, fault: Fault) {
+        match fault {
+            Fault::Crash => self.crash_somehow(0),
+            Fault::CrashStart { node, boot } => {
+                if self.nodes[node].boot == boot
+                    && !self.nodes[node].is_ready()
+                    && self.nodes[node].is_up()
+                {
+                    self.crash(node);
+                }
+            }
+            Fault::Cut => self.trouble_client(),
+            Fault::Jump => {
+                let by = i64::try_from(self.random.below(20_000_000)).unwrap_or(0) - 10_000_000;
+                self.run.note(&[10], || format!("wall clock: {by} us"));
+                self.nodes[0].clock.jump(by);
+            }
+            Fault::Garble => self.garble(),
+            Fault::Rot => self.rot(),
+            Fault::End => self.phase = Phase::Finish,
+        }
+        self.plan_next(fault);
+    }
+
+    /// Between two events, or in the middle of a shard's turn.
+    fn crash_somehow(&mut self, node: usize) {
+        if !self.nodes[node].is_up() {
+            return;
+        }
+        if self.nodes[node].process().is_some() && self.random.chance(300) {
+            self.nodes[node].dies_after = Some(self.random.index(4));
+        } else {
+            self.crash(node);
+        }
+    }
+
+    fn trouble_client(&mut self) {
+        match self.random.below(10) {
+            0..6 => {
+                let open = self.network.open();
+                if !open.is_empty() {
+                    let link = *self.random.pick(&open);
+                    self.network.cut(&mut self.run, link);
+                }
+            }
+            6..9 => {
+                let timeout = self.scenario.sessions.session_timeout;
+                let silence = self.random.around(timeout);
+                self.clients.freeze(&mut self.run, silence);
+            }
+            _ => self.clients.kill(&mut self.run, &mut self.network),
+        }
+    }
+
+    /// Somebody connects and sends bytes that no client sends.
+    fn garble(&mut self) {
+        let link = self.network.connect(&mut self.run, usize::MAX, 0);
+        let bytes = garbage(&mut self.random);
+        self.network.send_to_node(&mut self.run, link, bytes);
+        let delay = self.random.between(1, 50 * MILLISECOND);
+        self.run
+            .after(delay, Event::Network(NetworkEvent::ClientEnd { link }));
+        self.run
+            .after(delay, Event::Network(NetworkEvent::NodeEnd { link }));
+    }
+
+    /// Bits flip in a file, in what is flushed.
+    fn rot(&mut self) {
+        let disk = &mut self.nodes[0].disk;
+        let directories: Vec<_> = disk.directories().collect();
+        if directories.is_empty() {
+            return;
+        }
+        let directory = *self.random.pick(&directories);
+        let files: Vec<_> = disk.list(directory).collect();
+        let (name, inode) = *self.random.pick(&files);
+        let ranges = disk.flushed_ranges(inode);
+        if ranges.is_empty() {
+            return;
+        }
+        for _ in 0..self.random.between(1, 4) {
+            let (from, to) = *self.random.pick(&ranges);
+            let position = self.random.between(from, to - 1);
+            let bit = u8::try_from(self.random.below(8)).unwrap_or(0);
+            disk.flip(inode, position, bit);
+            self.run.counts.bits_rotten += 1;
+            self.run.note(&[11, position], || {
+                format!("rot: a bit of {directory}/{name} at {position}")
+            });
+        }
+    }
+
+    /// Looks whether the next phase may begin.
+    fn look(&mut self) {
+        self.run.after(LOOK_INTERVAL, Event::Look);
+        let rotten = self.scenario.faults.rot.is_some();
+        let patience = if rotten { PATIENCE_WITH_ROT } else { PATIENCE };
+        if self.run.now > self.scenario.faults.until + patience {
+            return self.give_up(rotten);
+        }
+        if self
+            .nodes
+            .iter()
+            .any(|node| matches!(node.state, State::Refused))
+        {
+            self.phase = Phase::Done;
+            return;
+        }
+        match self.phase {
+            Phase::Chaos | Phase::Done => {}
+            Phase::Finish => {
+                if self.clients.have_ended() && self.has_converged() {
+                    self.phase = Phase::Audit;
+                    self.clients.add_auditor(&mut self.run, &self.scenario);
+                }
+            }
+            Phase::Audit => {
+                if self.clients.have_ended() && self.has_no_sessions() {
+                    self.check_order();
+                    self.stop();
+                }
+            }
+            Phase::Stop => {
+                if self.nodes[0].has_stopped() {
+                    self.start_again();
+                }
+            }
+            Phase::LastStart => {
+                if self.nodes[0].is_ready() {
+                    self.check_end();
+                    self.phase = Phase::Done;
+                }
+            }
+        }
+    }
+
+    fn give_up(&mut self, rotten: bool) {
+        if rotten && self.checks.damage_named {
+            self.phase = Phase::Done;
+            return;
+        }
+        let converged = self.has_converged();
+        let unfinished = self.clients.unfinished();
+        let unanswered = self.checks.wire.unanswered();
+        self.run.fail(format!(
+            "no end in {:?}: converged {converged}, {unanswered} requests unanswered, {unfinished}",
+            self.phase
+        ));
+    }
+
+    /// Whether the data groups have exactly the partitions that the metadata knows.
+    fn has_converged(&self) -> bool {
+        self.nodes[0].is_ready() && self.checks.ledger.has_converged()
+    }
+
+    fn has_no_sessions(&self) -> bool {
+        self.checks.ledger.catalog().sessions().len() == 0
+    }
+
+    fn stop(&mut self) {
+        self.phase = Phase::Stop;
+        let shards = self.nodes[0]
+            .process()
+            .map_or(0, |process| process.threads.len());
+        for shard in 0..shards {
+            self.nodes[0].give(&mut self.run, &self.scenario, shard, shard::Input::Stop);
+        }
+    }
+
+    fn start_again(&mut self) {
+        if let Some(process) = self.nodes[0].process() {
+            for thread in &process.threads {
+                self.checks.at_the_end(&mut self.run, &thread.shard);
+            }
+        }
+        self.phase = Phase::LastStart;
+        let power = self.random.chance(500);
+        self.nodes[0].kill(&mut self.run, power);
+        let gone = self.network.on_crash(&mut self.run, 0);
+        self.checks.on_crash(&self.run, 0, &gone);
+        self.run.after(MILLISECOND, Event::Start { node: 0 });
+    }
+
+    fn check_order(&mut self) {
+        if self.scenario.producers_max > 100 {
+            self.checks.ledger.check_order(&mut self.run);
+        }
+    }
+
+    fn check_end(&mut self) {
+        self.checks
+            .check_all_served(&mut self.run, &self.scenario, &self.nodes[0]);
+    }
+}
+
+const fn mean_of(plan: &FaultPlan, fault: Fault) -> u64 {
+    match fault {
+        Fault::Crash => plan.crash,
+        Fault::Cut => plan.cut,
+        Fault::Jump => plan.jump,
+        Fault::Garble => plan.garble,
+        Fault::Rot => match plan.rot {
+            Some(_) => plan.until / 3,
+            None => 0,
+        },
+        Fault::CrashStart { .. } | Fault::End => 0,
+    }
+}
+
+fn note_sent(run: &mut Run, link: LinkId, frame: &Bytes) {
+    let Ok(header) = FrameHeader::read(frame) else {
+        return;
+    };
+    let numbers = [12, link.0, header.checksum, u64::from(header.status)];
+    run.note(&numbers, || {
+        let name = Command::from_code(header.code).map_or("event", Command::name);
+        format!(
+            "connection {}: {name}, status {}, {} bytes",
+            link.0, header.status, header.size
+        )
+    });
+}
+
+/// At least a header's worth of bytes that are no request, or one that nobody may send.
+fn garbage(random: &mut Random) -> Bytes {
+    let code = match random.below(3) {
+        0 => Command::GetStreams.code(),
+        1 => 4_242,
+        _ => Command::Attach.code(),
+    };
+    let correlation = ::wire::CorrelationId(random.number().max(1));
+    let client = ::wire::ClientId(random.wide());
+    let size = random.index(64);
+    let body = random.bytes(size);
+    let mut bytes = FrameHeader::request(code, correlation, client).frame(&body);
+    match random.below(3) {
+        0 => {}
+        1 => {
+            let position = random.index(bytes.len());
+            bytes[position] ^= 1 << random.below(8);
+        }
+        _ => bytes = random.bytes(64 + size),
+    }
+    Bytes::from(bytes)
+}
