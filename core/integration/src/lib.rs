@@ -1,1 +1,33 @@
-//! Tests with real processes.
+//! Tests with real processes: what a server started from its binary does when it is killed, when its files
+//! are damaged, and when nonsense is sent to it.
+//!
+//! This library is the harness. [`Site`] is a directory with a configuration; it starts [`Server`]s, which
+//! never outlive the test. [`Connection`] speaks the protocol on a plain socket, malformed bytes included;
+//! for everything else there is the SDK. A [`Ledger`] notes what was sent and what was acknowledged, and
+//! compares it with what can be read. Nothing sleeps to wait for something else: [`until`] waits for the
+//! condition, with a deadline.
+#![forbid(unsafe_code)]
+
+mod binaries;
+mod connection;
+mod damage;
+mod ledger;
+mod log;
+mod patience;
+mod payload;
+mod repetitions;
+mod server;
+mod site;
+mod volume;
+
+pub use binaries::binary;
+pub use connection::{Connection, Frame, Page, batch, poll, send, store};
+pub use damage::{append, cut, flip_bit, is_zero, last_written, overwrite};
+pub use ledger::{Found, Ledger};
+pub use log::Log;
+pub use patience::{PATIENCE, until};
+pub use payload::{Tag, payload};
+pub use repetitions::{is_full, repetitions};
+pub use server::{Ended, Server};
+pub use site::{ROOT_PASSWORD, Site};
+pub use volume::Volume;

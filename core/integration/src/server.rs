@@ -1,0 +1,249 @@
+//! A running server.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Log, PATIENCE, until};
+
+/// What stands before the address in the line that says that the server serves.
+const READY: &str = "cohort-server is ready on ";
+
+/// A server that was started and has not ended. Dropping it kills it.
+#[derive(Debug)]
+pub struct Server {
+    process: Process,
+    address: SocketAddr,
+}
+
+/// How a process ended, and what it said.
+#[derive(Debug)]
+pub struct Ended {
+    /// The exit code; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error: the events.
+    pub stderr: String,
+    /// How long the end took, from when it was asked for.
+    pub took: Duration,
+}
+
+/// A child process whose outputs are read. Killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    stdout: Log,
+    stderr: Log,
+    started: Instant,
+}
+
+impl Server {
+    /// Starts `command` and waits until it serves.
+    ///
+    /// # Errors
+    /// How it ended instead.
+    pub(crate) fn start(command: Command) -> Result<Self, Ended> {
+        let process = Process::start(command);
+        match process.stdout.wait_for(READY) {
+            Some(line) => {
+                let (_, address) = line.split_once(READY).expect("it was waited for");
+                let address = address.parse().expect("the server names its address");
+                Ok(Self { process, address })
+            }
+            None => Err(process.wait()),
+        }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// For the SDK, as `root`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("cohort://root:{}@{}", crate::ROOT_PASSWORD, self.address)
+    }
+
+    /// What it has written to standard error.
+    #[must_use]
+    pub const fn log(&self) -> &Log {
+        &self.process.stderr
+    }
+
+    /// What it has written to standard output.
+    #[must_use]
+    pub const fn output(&self) -> &Log {
+        &self.process.stdout
+    }
+
+    /// Asks it to stop, and waits until it has.
+    ///
+    /// # Panics
+    /// When it does not end within [`PATIENCE`].
+    #[must_use]
+    pub fn terminate(mut self) -> Ended {
+        self.process.started = Instant::now();
+        self.process.signal(Signal::TERM);
+        self.process.wait()
+    }
+
+    /// Asks it to stop, and requires that it does so without a complaint.
+    ///
+    /// # Panics
+    /// When the exit code is not 0.
+    pub fn stop(self) -> Ended {
+        let ended = self.terminate();
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        ended
+    }
+
+    /// Kills it at once: it can do nothing about it.
+    #[must_use]
+    pub fn kill(self) -> Ended {
+        self.process.signal(Signal::KILL);
+        self.process.wait()
+    }
+
+    /// Stops all its threads where they are, until [`Server::resume`].
+    pub fn pause(&self) {
+        self.process.signal(Signal::STOP);
+        let stat = PathBuf::from(format!("/proc/{}/stat", self.process.child.id()));
+        until("the server stops", || {
+            let stat = fs::read_to_string(&stat).expect("a child that is not waited for has a stat");
+            // pid (name) state …
+            let (_, state) = stat.rsplit_once(')').expect("the name is in parentheses");
+            state.trim_start().starts_with('T').then_some(())
+        });
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.process.signal(Signal::CONT);
+    }
+
+    /// Waits for its end, which something else has brought about.
+    ///
+    /// # Panics
+    /// When it does not end within [`PATIENCE`].
+    #[must_use]
+    pub fn wait(self) -> Ended {
+        self.process.wait()
+    }
+
+    /// Whether it still runs.
+    #[must_use]
+    pub fn is_running(&mut self) -> bool {
+        self.process.exit_status().is_none()
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.child.id()
+    }
+
+    /// Bytes of memory that it has resident.
+    ///
+    /// # Panics
+    /// When the process has ended.
+    #[must_use]
+    pub fn resident(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The most bytes of memory that it ever had resident.
+    ///
+    /// # Panics
+    /// When the process has ended.
+    #[must_use]
+    pub fn resident_peak(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, field: &str) -> u64 {
+        let path = format!("/proc/{}/status", self.process.child.id());
+        let status = fs::read_to_string(&path).expect("a running process has a status");
+        let kibibytes = status
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.trim().strip_suffix(" kB"))
+            .unwrap_or_else(|| panic!("no {field} in {path}: it has ended"));
+        let kibibytes: u64 = kibibytes.trim().parse().expect("a number");
+        kibibytes * 1024
+    }
+}
+
+impl Process {
+    pub(crate) fn start(mut command: Command) -> Self {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let program = PathBuf::from(command.get_program());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("start {}: {error}", Path::display(&program)));
+        let stdout = Log::follow(child.stdout.take().expect("it is piped"));
+        let stderr = Log::follow(child.stderr.take().expect("it is piped"));
+        Self {
+            child,
+            stdout,
+            stderr,
+            started: Instant::now(),
+        }
+    }
+
+    /// Waits for the end.
+    pub(crate) fn wait(mut self) -> Ended {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.exit_status() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "it does not end");
+            thread::sleep(Duration::from_millis(2));
+        };
+        let took = self.started.elapsed();
+        self.stdout.wait_for_end();
+        self.stderr.wait_for_end();
+        Ended {
+            code: status.code(),
+            stdout: self.stdout.text(),
+            stderr: self.stderr.text(),
+            took,
+        }
+    }
+
+    fn exit_status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child can be waited for")
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.child.id()).expect("process ids are positive");
+        let id = Pid::from_raw(id).expect("process ids are positive");
+        // Until it is waited for its id is its own, ended or not.
+        kill_process(id, signal).expect("a child can be signalled");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.exit_status().is_none() {
+            // Fails only when it has ended since.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        if thread::panicking() {
+            eprintln!("---- process {}\n{}", self.child.id(), self.stderr.text());
+        }
+    }
+}

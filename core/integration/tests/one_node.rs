@@ -1,0 +1,3 @@
+//! One node: what it survives and what it refuses.
+
+mod frames;
