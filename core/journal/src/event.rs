@@ -160,7 +160,7 @@ pub enum Effect {
         /// Bytes of the file.
         size: u64,
     },
-    /// Delete a file, in the background.
+    /// Delete a file, in the background. It may be missing.
     Delete {
         /// The file.
         file: FileId,
@@ -198,4 +198,3 @@ pub struct FileSize {
     /// Its bytes.
     pub size: u64,
 }
-

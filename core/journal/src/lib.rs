@@ -18,10 +18,11 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
-pub use event::{Config, Effect, FileId, FileSize, Input, UnitSize, identity};
 pub use self::journal::{Journal, Resume};
+pub use event::{Config, Effect, FileId, FileSize, Input, UnitSize, identity};
 pub use layout::{FRAME_ALIGNMENT, FRAME_SIZE_MAX};
 pub use record::{Progress, Record, SuperblockRecord, Ticket};
 pub use scan::{
-    Affected, Damage, GroupScan, LostPrepares, Scan, Scanned, ScannedPrepare, Uncertain, Verdict, Wanted,
+    Affected, Damage, GroupScan, LostPrepares, Scan, Scanned, ScannedPrepare, Uncertain, Verdict,
+    Wanted,
 };

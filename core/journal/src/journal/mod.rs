@@ -15,12 +15,12 @@ use bytes::Bytes;
 use wire::{PrepareHeader, ShardId};
 
 pub use self::resume::Resume;
+use self::space::Moving;
 pub(crate) use self::{
     files::{Current, FileNotes, Files, Placed},
     groups::{GroupState, Groups},
     resume::Zeroed,
 };
-use self::space::Moving;
 use crate::{
     Config, Effect, FileId, Input, Progress, Record, SuperblockRecord, Ticket, frame::FrameBuilder,
     layout::Head,

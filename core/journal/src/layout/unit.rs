@@ -45,9 +45,7 @@ pub(crate) fn inspect(unit: &[u8], file: FileId, index: u32) -> UnitState {
         return UnitState::Zero;
     }
     let number = generation & !STARTS;
-    if number == 0
-        || number > file.0
-        || checksum != crc32c::crc32c_append(index, &unit[..end - 4])
+    if number == 0 || number > file.0 || checksum != crc32c::crc32c_append(index, &unit[..end - 4])
     {
         return UnitState::Bad;
     }

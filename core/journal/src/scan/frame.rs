@@ -50,9 +50,9 @@ impl<'a> FrameView<'a> {
 
     /// Whether a unit is valid for no generation, or another frame's.
     pub(crate) fn has_bad(&self) -> bool {
-        self.states[1..].iter().any(|state| {
-            matches!(state, UnitState::Bad | UnitState::Current { starts: true })
-        })
+        self.states[1..]
+            .iter()
+            .any(|state| matches!(state, UnitState::Bad | UnitState::Current { starts: true }))
     }
 
     pub(crate) const fn bytes(&self) -> &'a [u8] {

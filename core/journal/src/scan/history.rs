@@ -19,6 +19,9 @@ use crate::{
     layout::{FileEntry, FrameHeader, GroupEntry, Head, STATES_ALL, TABLE_FRAMES},
 };
 
+/// Counted for a group of which nobody knows how many prepares it lost.
+pub(super) const MANY: u64 = 1 << 32;
+
 /// A frame whose first unit is what was written.
 #[derive(Debug)]
 pub(super) struct Found<'a> {
@@ -91,7 +94,7 @@ pub(super) struct GroupHistory {
 #[derive(Clone, Debug)]
 pub(super) struct History {
     pub config: Config,
-    floors: BTreeMap<ConsensusGroup, Op>,
+    pub floors: BTreeMap<ConsensusGroup, Op>,
     /// The newest file that begins with a frame; from it on the last frame's bytes are kept.
     pub newest_file: FileId,
     pub last: Option<Last>,
@@ -108,8 +111,9 @@ pub(super) struct History {
     pub notes: BTreeMap<FileId, FileNotes>,
     /// Files with bytes that are no unit.
     pub damaged: BTreeSet<FileId>,
-    /// The older files that the newest frame lists.
+    /// The older files that the newest tables list, and the file that these are in.
     pub listed: Vec<FileEntry>,
+    pub listed_by: FileId,
     /// The bytes of the last frame, if it is whole.
     pub tail: Vec<u8>,
 }
@@ -130,6 +134,7 @@ impl History {
             notes: BTreeMap::new(),
             damaged: BTreeSet::new(),
             listed: Vec::new(),
+            listed_by: FileId(0),
             tail: Vec::new(),
         }
     }
@@ -180,7 +185,6 @@ impl History {
             }
             self.apply(content, None);
         } else {
-            self.damaged.insert(found.file);
             content.before = before;
             self.pending = Some(content);
         }
@@ -279,6 +283,8 @@ impl History {
 
     /// Takes a damaged frame for what it is.
     pub(super) fn conclude(&mut self, content: Content, verdict: Verdict) {
+        self.damaged.insert(content.file);
+        self.notes.entry(content.file).or_default().last = content.header.sequence;
         if content.head.is_some() {
             return self.apply(content, Some(verdict));
         }
@@ -327,20 +333,27 @@ impl History {
         let mut lost = BTreeMap::new();
         for entry in &head.groups {
             let group = ConsensusGroup(entry.group);
-            let here = head.prepares.iter().filter(|p| p.header.group == entry.group);
-            let before = entry.written.saturating_sub(here.count() as u64);
+            let here = head
+                .prepares
+                .iter()
+                .filter(|p| p.header.group == entry.group);
+            let before = entry.written.saturating_sub(here.clone().count() as u64);
             let state = self.groups.entry(group).or_default();
             let seen = state.seen.or(self.is_base_known.then_some(0));
             let count = match seen {
-                Some(seen) if before > seen => Some(Some(before - seen)),
-                Some(_) => None,
-                None => first
-                    .is_some_and(|first| before > 0 && may_be_in(entry, first, sequence))
-                    .then_some(None),
+                Some(seen) if before > seen => Some(before - seen),
+                None if first.is_some_and(|first| before > 0 && entry.last_frame >= first) => None,
+                Some(_) | None => continue,
             };
-            if let Some(count) = count {
-                lost.insert(group, LostPrepares::counted(state.met, count));
-            }
+            let next = here.map(|entry| entry.header.op()).min();
+            let is_counted = count.unwrap_or(before) < MANY;
+            lost.insert(
+                group,
+                match is_counted {
+                    true => lost_before(state.met, count, next, Op(entry.head)),
+                    false => LostPrepares::unknown(state.met),
+                },
+            );
         }
         let is_exact = match first {
             None => true,
@@ -380,6 +393,7 @@ impl History {
 
     fn enter_tables(&mut self, head: &Head, verdict: Option<Verdict>) {
         self.listed.clone_from(&head.files);
+        self.listed_by = FileId(head.header.generation);
         if head.header.flags & STATES_ALL != 0 {
             self.stated = head.header.sequence;
         }
@@ -387,7 +401,8 @@ impl History {
             let state = self.groups.entry(ConsensusGroup(entry.group)).or_default();
             let mut entry = *entry;
             // A record of an uncertain frame is in no second one yet, so nobody relied on it.
-            if verdict == Some(Verdict::Uncertain) && entry.superblock_frame == head.header.sequence {
+            if verdict == Some(Verdict::Uncertain) && entry.superblock_frame == head.header.sequence
+            {
                 entry.superblock_frame = state.entry.superblock_frame;
             }
             state.seen = Some(entry.written);
@@ -438,7 +453,7 @@ impl History {
                 )),
                 Body::Lost => lost
                     .entry(group)
-                    .or_insert_with(|| LostPrepares::counted(state.met, Some(0)))
+                    .or_insert_with(|| LostPrepares::none(state.met))
                     .add(header),
             }
             state.met = op;
@@ -447,8 +462,18 @@ impl History {
     }
 }
 
-/// Whether the group's newest record may be in the frames from `first` on, before `sequence`; its own frame
-/// hides older ones.
-const fn may_be_in(entry: &GroupEntry, first: u64, sequence: u64) -> bool {
-    entry.last_frame >= first && entry.last_frame <= sequence
+/// Prepares that are missing behind the op `after`; `next` is the lowest op of the frame that shows it, and
+/// `head` the group's newest op there.
+fn lost_before(after: Op, count: Option<u64>, next: Option<Op>, head: Op) -> LostPrepares {
+    let counted = Op(after.0.saturating_add(count.unwrap_or(1)));
+    let is_gapless = count.is_some() && next == Some(counted.next());
+    LostPrepares {
+        last: if is_gapless {
+            counted
+        } else {
+            counted.max(head)
+        },
+        count,
+        ..LostPrepares::none(after)
+    }
 }

@@ -11,12 +11,12 @@ use alloc::{collections::BTreeMap, vec::Vec};
 use wire::{ConsensusGroup, Op};
 
 pub(crate) use self::frame::FrameView;
+pub use self::report::{Affected, Damage, GroupScan, LostPrepares, ScannedPrepare, Verdict};
 use self::{
     history::{Found, History},
     tail::Region,
     window::Window,
 };
-pub use self::report::{Affected, Damage, GroupScan, LostPrepares, ScannedPrepare, Verdict};
 use crate::{
     Config, FRAME_ALIGNMENT, FileId, FileSize, Resume,
     frame::unit_index,
@@ -186,7 +186,9 @@ impl Scan {
             return false;
         };
         let view = FrameView::new(self.config.unit_size, self.window.file, 0, bytes);
-        let Some(head) = view.and_then(|view| view.head(self.config.identity)) else {
+        // Only a whole frame counts whatever comes behind it.
+        let whole = view.filter(FrameView::is_whole);
+        let Some(head) = whole.and_then(|view| view.head(self.config.identity)) else {
             return self.next_peek(index);
         };
         for entry in &head.superblocks {

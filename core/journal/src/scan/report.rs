@@ -37,6 +37,8 @@ pub struct GroupScan {
 pub struct LostPrepares {
     /// The op of the group's prepare before them, as far as the scan saw one.
     pub after: Op,
+    /// The highest op that may be among them.
+    pub last: Op,
     /// How many; `None` when nothing tells.
     pub count: Option<u64>,
     /// The headers that could be read, in the order written.
@@ -44,10 +46,22 @@ pub struct LostPrepares {
 }
 
 impl LostPrepares {
-    pub(super) const fn counted(after: Op, count: Option<u64>) -> Self {
+    /// None so far, behind `after`.
+    pub(super) const fn none(after: Op) -> Self {
         Self {
             after,
-            count,
+            last: after,
+            count: Some(0),
+            headers: Vec::new(),
+        }
+    }
+
+    /// Nothing is known but what came before.
+    pub(super) const fn unknown(after: Op) -> Self {
+        Self {
+            after,
+            last: Op(u64::MAX),
+            count: None,
             headers: Vec::new(),
         }
     }
@@ -55,17 +69,12 @@ impl LostPrepares {
     /// Counts one more, whose header was read.
     pub(super) fn add(&mut self, header: PrepareHeader) {
         self.count = self.count.map(|count| count + 1);
+        self.last = self.last.max(header.op());
         if header.is_valid() {
             self.headers.push(header);
+        } else {
+            self.last = Op(u64::MAX);
         }
-    }
-
-    /// The highest op that may be among them.
-    #[must_use]
-    pub fn last(&self) -> Op {
-        let read = self.headers.iter().map(PrepareHeader::op).max();
-        let counted = Op(self.after.0.saturating_add(self.count.unwrap_or(1)));
-        read.map_or(counted, |read| read.max(counted))
     }
 }
 

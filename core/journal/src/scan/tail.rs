@@ -6,7 +6,7 @@ use wire::{ConsensusGroup, Op};
 
 use super::{
     Affected, Damage, GroupScan, LostPrepares, Scanned, Uncertain, Verdict,
-    history::{GroupHistory, History, Last},
+    history::{GroupHistory, History, Last, MANY},
 };
 use crate::{
     FRAME_ALIGNMENT, FRAME_SIZE_MAX, FileId, FileSize, Resume,
@@ -156,12 +156,12 @@ impl History {
     pub(super) fn finish(mut self, files: &[FileSize], uncertain: Uncertain) -> Scanned {
         let end = self.judge_end(uncertain);
         self.find_missing(files);
-        self.drop_unlisted(&end);
-        let lost_superblocks = self.may_miss_superblocks();
+        self.drop_unlisted();
+        let misses = self.may_miss_superblocks();
         let groups: BTreeMap<_, _> = core::mem::take(&mut self.groups);
         let scanned = groups
             .iter()
-            .map(|(group, state)| (*group, self.report(*group, state, lost_superblocks)))
+            .map(|(group, state)| (*group, self.report(*group, state, misses)))
             .collect();
         let resume = self.resume(files, end, &groups);
         let mut damage: Vec<Damage> = self.stretches.into_iter().map(|s| s.damage).collect();
@@ -223,7 +223,7 @@ impl History {
             let after = self.groups.get(&group).map_or(Op(0), |state| state.met);
             groups
                 .entry(group)
-                .or_insert_with(|| LostPrepares::counted(after, Some(0)))
+                .or_insert_with(|| LostPrepares::none(after))
                 .add(entry.header);
         }
         self.stretches.push(Stretch {
@@ -252,7 +252,7 @@ impl History {
         end: &mut End,
         uncertain: Uncertain,
     ) {
-        let sequence = end.last.map_or(0, |last| last.sequence) + 1;
+        let sequence = end.last.map_or(0, |last| last.sequence) + end.skipped + 1;
         let mut stretch = Stretch::rotten(region, sequence, sequence + region.frames());
         stretch.damage.verdict = verdict;
         self.stretches.push(stretch);
@@ -271,6 +271,7 @@ impl History {
             end.position = region.start + region.length();
             end.skipped += region.frames();
             end.keeps_unknown = true;
+            self.notes.entry(region.file).or_default().last = sequence + region.frames() - 1;
         }
     }
 
@@ -280,7 +281,10 @@ impl History {
             let file = FileId(entry.file);
             let found = self.notes.get(&file).map_or(0, |notes| notes.last);
             let is_there = files.iter().any(|known| known.file == file);
-            let is_known = self.stretches.iter().any(|s| s.damage.file == file);
+            let is_known = self
+                .stretches
+                .iter()
+                .any(|s| s.damage.file == file && s.end > entry.last);
             if !is_there || found < entry.last && !is_known {
                 let region = Region::new(file, 0);
                 self.stretches
@@ -291,12 +295,11 @@ impl History {
     }
 
     /// Damage in a file that nobody needs any more does not matter.
-    fn drop_unlisted(&mut self, end: &End) {
-        let listed: Vec<u32> = self.listed.iter().map(|entry| entry.file).collect();
-        let is_listed = |file: FileId| {
-            end.last.is_none_or(|last| file >= last.file) || listed.contains(&file.0)
-        };
-        self.stretches.retain(|s| is_listed(s.damage.file));
+    fn drop_unlisted(&mut self) {
+        let stretches = core::mem::take(&mut self.stretches);
+        let needed = |stretch: &Stretch| self.is_needed(stretch.damage.file);
+        let stretches = stretches.into_iter().filter(needed).collect();
+        self.stretches = stretches;
     }
 
     /// Whether two frames in a row are lost of which nothing tells what was in them, and no later frame
@@ -314,7 +317,7 @@ impl History {
         &self,
         group: ConsensusGroup,
         state: &GroupHistory,
-        lost_superblocks: bool,
+        misses_superblocks: bool,
     ) -> GroupScan {
         let mut prepares = state.prepares.clone();
         // Prepares that were written again keep their place.
@@ -324,17 +327,21 @@ impl History {
         });
         let mut scan = GroupScan {
             superblock: state.superblock.clone(),
-            superblock_lost: lost_superblocks
+            superblock_lost: misses_superblocks
                 || state.entry.superblock_frame > state.superblock_copy,
-            prepares: prepares.into_iter().map(|(_, prepare)| prepare).collect(),
+            prepares: prepares
+                .into_iter()
+                .map(|(_, prepare)| prepare)
+                .filter(|prepare| prepare.header.op() > self.floor(group))
+                .collect(),
             ..GroupScan::default()
         };
         for stretch in &self.stretches {
             let lost = match &stretch.damage.affected {
-                Affected::Any => Some(LostPrepares::counted(state.met, None)),
+                Affected::Any => Some(LostPrepares::unknown(state.met)),
                 Affected::Groups(groups) => groups.get(&group).cloned(),
             };
-            let Some(lost) = lost.filter(|lost| lost.last() > self.floor(group)) else {
+            let Some(lost) = lost.filter(|lost| lost.last > self.floor(group)) else {
                 continue;
             };
             match stretch.damage.verdict {
@@ -365,35 +372,47 @@ impl History {
                 _ => None,
             },
             zeroed: end.zeroed.clone(),
-            groups: group_states(groups, end.keeps_unknown),
             ..Resume::default()
         };
+        let kept = end.keeps_unknown.then_some(resume.sequence);
+        let misses = self.may_miss_superblocks().then_some(resume.sequence);
+        resume.groups = group_states(groups, kept, misses);
         self.pin_damage(groups);
         for file in files {
             self.sort_file(*file, &end, &mut resume);
         }
+        for entry in &self.listed {
+            let file = FileId(entry.file);
+            if !files.iter().any(|known| known.file == file) {
+                let mut notes = self.notes.remove(&file).unwrap_or_default();
+                notes.last = entry.last;
+                notes.is_damaged = true;
+                resume.newest = resume.newest.max(file);
+                resume.closed.insert(file, notes);
+            }
+        }
         resume
     }
 
-    /// Damaged files stay until the checkpoints of the groups concerned have passed what is lost.
+    /// Damaged files, and the names of missing ones, stay until the checkpoints of the groups concerned have
+    /// passed what is lost.
     fn pin_damage(&mut self, groups: &BTreeMap<ConsensusGroup, GroupHistory>) {
         for stretch in &self.stretches {
             if stretch.damage.verdict == Verdict::Torn {
                 continue;
             }
-            let Some(notes) = self.notes.get_mut(&stretch.damage.file) else {
-                continue;
-            };
-            match &stretch.damage.affected {
-                Affected::Any => {
-                    for (group, state) in groups {
-                        notes.pin(*group, state.met.next());
-                    }
-                }
-                Affected::Groups(lost) => {
-                    for (group, lost) in lost {
-                        notes.pin(*group, lost.last());
-                    }
+            let notes = self.notes.entry(stretch.damage.file).or_default();
+            for (group, state) in groups {
+                let last = match &stretch.damage.affected {
+                    Affected::Any => Some(Op(u64::MAX)),
+                    Affected::Groups(lost) => lost.get(group).map(|lost| lost.last),
+                };
+                let floor = self.floors.get(group).copied().unwrap_or_default();
+                let next = state.met.max(Op(state.entry.head)).max(floor).next();
+                match last {
+                    Some(Op(u64::MAX)) => notes.pin(*group, next),
+                    Some(last) => notes.pin(*group, last),
+                    None => {}
                 }
             }
         }
@@ -421,14 +440,19 @@ impl History {
                 _ => resume.spare(file.file, is_usable),
             }
         } else if self.is_needed(file.file) {
+            // What is missing at its end is still missing at the next start.
+            if let Some(entry) = self.listed.iter().find(|e| e.file == file.file.0) {
+                notes.last = notes.last.max(entry.last);
+            }
             resume.closed.insert(file.file, notes);
         } else {
             resume.spare(file.file, is_usable);
         }
     }
 
+    /// Whether the newest tables list the file, or are in it or before it.
     fn is_needed(&self, file: FileId) -> bool {
-        self.listed.iter().any(|entry| entry.file == file.0)
+        file >= self.listed_by || self.listed.iter().any(|entry| entry.file == file.0)
     }
 }
 
@@ -448,18 +472,28 @@ impl End {
     }
 }
 
-/// Groups that may have lost a prepare count one more, so that the next start knows it too.
-fn group_states(groups: &BTreeMap<ConsensusGroup, GroupHistory>, bumps: bool) -> Groups {
+/// Groups that may have lost prepares behind frame `kept` count some more, and stand as if they were in it,
+/// so that the next start knows it too.
+///
+/// A record that is not the newest is not written again, and the tables go on to say that a newer one was.
+fn group_states(
+    groups: &BTreeMap<ConsensusGroup, GroupHistory>,
+    kept: Option<u64>,
+    misses: Option<u64>,
+) -> Groups {
     groups
         .iter()
         .map(|(group, state)| {
+            let entry = &state.entry;
+            let superblock_frame = entry.superblock_frame.max(misses.unwrap_or(0));
+            let is_newest = superblock_frame <= state.superblock_copy;
             let state = GroupState {
-                record: state.superblock.clone(),
-                written: state.entry.written + u64::from(bumps),
-                numbered: state.entry.numbered,
-                head: Op(state.entry.head),
-                last_frame: state.entry.last_frame,
-                superblock_frame: state.entry.superblock_frame,
+                record: state.superblock.clone().filter(|_| is_newest),
+                written: entry.written + kept.map_or(0, |_| MANY),
+                numbered: entry.numbered,
+                head: Op(entry.head),
+                last_frame: kept.unwrap_or(entry.last_frame),
+                superblock_frame,
                 ..GroupState::default()
             };
             (*group, state)

@@ -104,7 +104,8 @@ fn tail_with_a_unit_of_no_generation_is_uncertain() {
         assert_eq!(is_padding, group.uncertain.is_empty(), "unit {unit}");
         if let Some(lost) = group.uncertain.first() {
             assert_eq!(ops(&scanned, 1), [1, 2]);
-            assert_eq!(lost.last(), Op(3));
+            // With the first unit gone nothing tells what it was.
+            assert!(lost.last == Op(3) || unit == 0 && lost.count.is_none());
         }
     }
 }
@@ -142,7 +143,7 @@ fn damage_before_a_whole_frame_is_rotten_and_named() {
         assert_eq!(group.rotten.len(), 1);
         assert_eq!(group.rotten[0].after, Op(1));
         assert_eq!(group.rotten[0].count, Some(1));
-        assert_eq!(group.rotten[0].last(), Op(2));
+        assert_eq!(group.rotten[0].last, Op(2));
     }
 }
 
@@ -153,7 +154,11 @@ fn rot_takes_only_the_groups_whose_prepares_are_lost() {
     let mut journal = Journal::new(config);
     disk.write(
         &mut journal,
-        vec![prepare(1, 1, 2_000), prepare(2, 1, 2_000), prepare(3, 1, 2_000)],
+        vec![
+            prepare(1, 1, 2_000),
+            prepare(2, 1, 2_000),
+            prepare(3, 1, 2_000),
+        ],
     );
     disk.write(&mut journal, vec![prepare(4, 1, 10)]);
     let mut lost_groups = Vec::new();
@@ -199,7 +204,7 @@ fn rot_is_still_known_after_many_starts() {
         assert_eq!(only(&scanned).verdict, Verdict::Rotten);
         let group = &scanned.groups[&ConsensusGroup(1)];
         assert_eq!(group.rotten.len(), 1);
-        assert_eq!(group.rotten[0].last(), Op(2));
+        assert_eq!(group.rotten[0].last, Op(2));
         disk.write(&mut journal, vec![prepare(2, 1, 100)]);
     }
 }

@@ -177,7 +177,10 @@ fn restart_goes_on_behind_the_last_frame() {
 fn frames_of_another_node_are_not_ours() {
     let ours = config(UnitSize::Bytes512);
     let mut disk = Disk::default();
-    let mut journal = Journal::new(crate::Config { identity: 8, ..ours });
+    let mut journal = Journal::new(crate::Config {
+        identity: 8,
+        ..ours
+    });
     disk.write(&mut journal, vec![prepare(1, 1, 100), prepare(1, 2, 100)]);
     let scanned = disk.scan(ours);
     assert!(scanned.groups.is_empty());
