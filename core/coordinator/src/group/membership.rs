@@ -34,6 +34,16 @@ pub struct Joined {
     pub plan_pending: Option<Op>,
 }
 
+/// What a join comes to.
+enum Place {
+    /// The session is this member.
+    Own(Slot),
+    /// The session takes this member over.
+    TakeOver(Slot),
+    /// The session becomes another member.
+    New,
+}
+
 impl ConsumerGroup {
     /// Makes a session a member. Joining again answers the same membership. With the instance id of a
     /// member, a session takes that member over: it stays, with all that it holds, but each of its
@@ -50,9 +60,9 @@ impl ConsumerGroup {
     ) -> Result<(Joined, GroupChange), JoinRefused> {
         let mut step = Step::new(at);
         let slot = match self.place_of(&join)? {
-            Some(slot) if self.members.occupant(slot).session == join.session => slot,
-            Some(slot) => self.take_over(&mut step, slot, &join),
-            None => self.admit(&mut step, &join, members_max)?,
+            Place::Own(slot) => slot,
+            Place::TakeOver(slot) => self.take_over(&mut step, slot, &join),
+            Place::New => self.admit(&mut step, &join, members_max)?,
         };
         let member = self.members.occupant(slot).id;
         let change = self.finish(step);
@@ -64,8 +74,7 @@ impl ConsumerGroup {
         Ok((joined, change))
     }
 
-    /// The member that the session is, or that it takes over.
-    fn place_of(&self, join: &Join) -> Result<Option<Slot>, JoinRefused> {
+    fn place_of(&self, join: &Join) -> Result<Place, JoinRefused> {
         if let Some(instance) = &join.instance {
             check_instance(instance).map_err(|problem| JoinRefused::InvalidInstance {
                 instance: instance.clone(),
@@ -73,12 +82,18 @@ impl ConsumerGroup {
             })?;
         }
         if let Some(slot) = self.members.of_client(join.client) {
-            self.check_own_place(join, self.members.occupant(slot))?;
-            return Ok(Some(slot));
+            let member = self.members.occupant(slot);
+            self.check_own_place(join, member)?;
+            let same = member.session == join.session;
+            return Ok(if same {
+                Place::Own(slot)
+            } else {
+                Place::TakeOver(slot)
+            });
         }
         let instance = join.instance.as_deref();
         let Some(slot) = instance.and_then(|instance| self.members.of_instance(instance)) else {
-            return Ok(None);
+            return Ok(Place::New);
         };
         let holder = self.members.occupant(slot);
         // A late copy of an older join must not fence who came after it. Where no session lives any
@@ -87,7 +102,7 @@ impl ConsumerGroup {
             let group = self.group_name();
             return Err(FencedInstance::by(holder, group, join.session).into());
         }
-        Ok(Some(slot))
+        Ok(Place::TakeOver(slot))
     }
 
     fn check_own_place(&self, join: &Join, member: &Member) -> Result<(), JoinRefused> {

@@ -48,7 +48,7 @@ impl<M: Copy + PartialEq> Ownership<M> {
     /// Plans that the partition goes to `to`; at once where nobody older exists.
     ///
     /// # Panics
-    /// When `to` is its owner, or the op is not above every epoch of the partition.
+    /// When `to` is its owner, or the op is below an epoch of the partition.
     pub(crate) fn assign(&mut self, at: At, to: M) {
         let epoch = self.next_epoch(at);
         assert!(
@@ -100,7 +100,7 @@ impl<M: Copy + PartialEq> Ownership<M> {
     /// Ends a revocation for the owner's good. Its new epoch is above a fence that may have been raised.
     ///
     /// # Panics
-    /// When it is not being revoked, or the op is not above every epoch of the partition.
+    /// When it is not being revoked, or the op is below an epoch of the partition.
     pub(crate) fn cancel(&mut self, at: At) {
         let epoch = self.next_epoch(at);
         let Holding::Revoking {
@@ -136,7 +136,7 @@ impl<M: Copy + PartialEq> Ownership<M> {
     /// joins: that is planned anew, above every epoch that has been.
     ///
     /// # Panics
-    /// When it is not moving from nobody to a member, or the op is not above every epoch of the partition.
+    /// When it is not moving from nobody to a member, or the op is below an epoch of the partition.
     pub(crate) fn strand(&mut self, at: At) {
         let epoch = self.next_epoch(at);
         let Holding::Fencing {
@@ -162,7 +162,7 @@ impl<M: Copy + PartialEq> Ownership<M> {
     /// Another session has the owner's membership. What the old one does has to be fenced first.
     ///
     /// # Panics
-    /// When it has no owner, or the op is not above every epoch of the partition.
+    /// When it has no owner, or the op is below an epoch of the partition.
     pub(crate) fn take_over(&mut self, at: At) {
         let epoch = self.next_epoch(at);
         match self.holding {
@@ -183,7 +183,7 @@ impl<M: Copy + PartialEq> Ownership<M> {
     /// that waits is superseded: by another one, or by a purge that leaves nothing to reset.
     ///
     /// # Panics
-    /// When the op is not above every epoch of the partition.
+    /// When the op is below an epoch of the partition.
     pub(crate) fn restart(&mut self, at: At, reset: Option<ResetTo>) {
         let epoch = self.next_epoch(at);
         self.holding = Holding::Fencing {
@@ -211,9 +211,14 @@ impl<M: Copy + PartialEq> Ownership<M> {
         true
     }
 
+    /// An op may plan a partition again that it has planned a moment before: nobody has seen that yet.
     fn next_epoch(&self, at: At) -> Epoch {
         let epoch = at.epoch();
-        assert!(epoch > self.epoch_max(), "epochs of a partition rise");
+        assert!(epoch > self.epoch, "granted epochs of a partition rise");
+        assert!(
+            epoch >= self.epoch_max(),
+            "planned epochs of a partition rise"
+        );
         epoch
     }
 }
