@@ -15,11 +15,11 @@ pub struct Backoff {
 }
 
 impl Default for Backoff {
-    /// 50 ms to 5 s.
+    /// 50 ms to 1 s.
     fn default() -> Self {
         Self {
             min: Duration::from_millis(50),
-            max: Duration::from_secs(5),
+            max: Duration::from_secs(1),
         }
     }
 }

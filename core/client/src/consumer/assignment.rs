@@ -16,6 +16,9 @@ pub(super) struct Assignment {
     pub(super) position: Position,
     /// Where to begin when nothing is stored.
     pub(super) start: super::Start,
+    /// Messages below this are not wanted, though the position is: the partition did not reach so far when
+    /// it was asked.
+    pub(super) floor: Offset,
     pub(super) buffer: VecDeque<Chunk>,
     /// Bytes of the batches in `buffer`.
     pub(super) buffered: usize,
@@ -95,6 +98,7 @@ impl Assignment {
             epoch,
             position: Position::Unknown,
             start,
+            floor: Offset(0),
             buffer: VecDeque::new(),
             buffered: 0,
             fetch: None,
@@ -126,6 +130,8 @@ impl Assignment {
             if let Some(stop) = self.stop {
                 chunk.to = chunk.to.min(stop);
             }
+            chunk.from = chunk.from.max(self.floor);
+            chunk.next = chunk.next.max(self.floor);
             self.buffered += chunk.size;
             self.buffer.push_back(chunk);
         }
@@ -156,7 +162,7 @@ impl Assignment {
     fn next_offset(&self) -> Option<Offset> {
         match (self.buffer.front(), self.position) {
             (Some(chunk), _) => Some(chunk.next),
-            (None, Position::At(offset)) => Some(offset),
+            (None, Position::At(offset)) => Some(offset.max(self.floor)),
             (None, Position::Unknown | Position::Since(_)) => None,
         }
     }

@@ -16,7 +16,7 @@ pub enum Start {
     /// stored: messages sent before the consumer stores for the first time are not passed over when it
     /// starts again. Only an end at offset 0 cannot be stored.
     Last(u64),
-    /// At this offset, or at the oldest message if that is later.
+    /// At this offset, or at the oldest message if that is later. One that no message has yet is waited for.
     Offset(Offset),
     /// At the first message that the broker appended at or after this time.
     Timestamp(Timestamp),

@@ -206,7 +206,10 @@ impl Consumer {
         }
         assignment.position = match assignment.start {
             Start::First => Position::At(section.start),
-            Start::Offset(offset) => Position::At(offset.max(section.start)),
+            Start::Offset(offset) => {
+                assignment.floor = offset;
+                Position::At(offset.clamp(section.start, section.end.max(section.start)))
+            }
             Start::Timestamp(time) => Position::Since(time),
             Start::Last(count) => {
                 let from = Offset(section.end.0.saturating_sub(count)).max(section.start);

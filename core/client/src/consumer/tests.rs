@@ -284,6 +284,24 @@ fn the_start_counts_when_nothing_is_stored() {
 }
 
 #[test]
+fn an_offset_that_is_not_there_yet_is_waited_for() {
+    let start = |config: &mut ConsumerConfig| config.start = Start::Offset(Offset(12));
+    let (mut driver, call, poll) = Driver::told((P0, 0, 10, None), start);
+    assert_eq!(poll.sections[0].strategy, PollStrategy::Offset(Offset(10)));
+    assert_eq!(
+        driver.consumer.progress().next().unwrap().next,
+        Some(Offset(12))
+    );
+    driver.serve(call, &[(P0, 10, 1)]);
+    let (call, _) = driver.polled();
+    driver.serve(call, &[(P0, 11, 3)]);
+    let offsets = core::iter::from_fn(|| driver.next())
+        .map(|(_, offset)| offset)
+        .collect::<Vec<_>>();
+    assert_eq!(offsets, [12, 13]);
+}
+
+#[test]
 fn a_start_at_the_end_is_resolved_once_and_stored() {
     let mut driver = Driver::new(&[P0], |config| config.start = Start::Last(0));
     driver.tell(&[(P0, 0, 100, None)]);
