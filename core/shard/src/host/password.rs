@@ -101,7 +101,9 @@ impl MetadataHost {
         if let Err(failure) = self.passwords.refuse_more() {
             return self.answer(desk, origin, Err(failure));
         }
-        if !self.member.serves() {
+        // Before the very first op there is nobody, and nothing to say about anybody's password.
+        let has_users = self.catalog.user_by_id(UserId::ROOT).is_some();
+        if !self.member.serves() || !has_users {
             let reason = vsr::Refusal::NotReady;
             let failure = self.member.refusal(reason);
             return self.answer(desk, origin, Err(failure));

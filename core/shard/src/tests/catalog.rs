@@ -54,6 +54,21 @@ fn a_wrong_password_and_an_unknown_user_are_told_alike() {
 }
 
 #[test]
+fn a_login_before_there_is_any_user_is_not_taken_for_a_wrong_password() {
+    let mut node = Node::stalled(2);
+    let mut client = node.client(2, 5);
+    let login = Login {
+        name: "root".into(),
+        password: Password("correct horse".into()),
+    };
+    let failure = node.call(&mut client, login).unwrap_err();
+    assert_eq!(failure.code, ErrorCode::NotReady);
+    node.disk_stalls = false;
+    node.settle();
+    node.log_in(3, 6);
+}
+
+#[test]
 fn another_connection_attaches_by_the_secret_alone() {
     let mut node = Node::fresh(3);
     let client = node.log_in(1, 5);

@@ -109,6 +109,20 @@ pub(super) fn config(shard: u16, shard_count: u16) -> Config {
 impl Node {
     /// Starts from a disk, and goes on until nothing is left to do.
     pub(super) fn start(shard_count: u16, disk: Disk) -> Self {
+        let mut node = Self::on(shard_count, disk);
+        node.settle();
+        node
+    }
+
+    /// A fresh node whose disk stalls from the beginning.
+    pub(super) fn stalled(shard_count: u16) -> Self {
+        let mut node = Self::on(shard_count, Disk::default());
+        node.disk_stalls = true;
+        node.settle();
+        node
+    }
+
+    fn on(shard_count: u16, disk: Disk) -> Self {
         let now = Time {
             monotonic: 1,
             wall: Timestamp(1_700_000_000_000_000),
@@ -120,7 +134,7 @@ impl Node {
             let starts = own.map(|group| disk.start_of(group)).collect();
             Shard::new(config(shard, shard_count), starts, now).unwrap()
         });
-        let mut node = Self {
+        Self {
             shards: shards.collect(),
             disk: disk.clone(),
             undone: (0..shard_count).map(|_| Undone::default()).collect(),
@@ -133,9 +147,7 @@ impl Node {
             now,
             disk_stalls: false,
             correlation: 0,
-        };
-        node.settle();
-        node
+        }
     }
 
     pub(super) fn fresh(shard_count: u16) -> Self {
@@ -333,17 +345,21 @@ impl Node {
         CorrelationId(self.correlation)
     }
 
-    /// Logs a client in over a connection.
-    pub(super) fn log_in(&mut self, connection: u64, client: u128) -> Client {
-        let connection = self.open(connection);
-        let mut client = Client {
-            connection,
+    /// A client without a session.
+    pub(super) fn client(&mut self, connection: u64, client: u128) -> Client {
+        Client {
+            connection: self.open(connection),
             id: ClientId(client),
             session: SessionNumber(0),
             secret: wire::SessionSecret([0; 32]),
             request: 0,
             seen: 0,
-        };
+        }
+    }
+
+    /// Logs a client in over a connection.
+    pub(super) fn log_in(&mut self, connection: u64, client: u128) -> Client {
+        let mut client = self.client(connection, client);
         let login = wire::Login {
             name: "root".into(),
             password: wire::Password("correct horse".into()),
