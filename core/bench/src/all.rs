@@ -14,7 +14,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<Vec<Section>, Error> {
     let load = produce::standard_load(bench);
     let (section, topic) = produce::throughput(bench, &mut server, &load)?;
     sections.push(section);
-    sections.push(consume::measure(bench, &server, &topic)?);
+    sections.extend(consume::measure(bench, &server, &topic)?);
     if let Some((launch, _)) = own {
         // The loads before have left at least 1 GiB.
         sections.push(start::filled(bench, &launch, server)?);

@@ -25,7 +25,11 @@ use network::{
 use crate::{
     error::{During, Error},
     noise::noise,
+    process::own_cpu,
 };
+
+/// What the names of the threads begin with.
+const THREAD: &str = "bare-";
 
 /// What one read of the echo takes at most.
 const ECHO_BUFFER: usize = 64 * 1024;
@@ -78,13 +82,17 @@ impl BareServer {
                     stop: Arc::clone(&stop),
                 };
                 let sender = sender.clone();
-                thread::spawn(move || {
+                let run = move || {
                     if let Err(error) = shard.run(&sender) {
                         let _ = sender.send(Err(error));
                     }
-                })
+                };
+                thread::Builder::new()
+                    .name(format!("{THREAD}{index}"))
+                    .spawn(run)
             })
-            .collect();
+            .collect::<io::Result<_>>()
+            .during("start a bare server")?;
         let server = Self {
             address,
             stop,
@@ -99,6 +107,14 @@ impl BareServer {
 
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// CPU time of its threads since it started, nanoseconds. There must be no other bare server.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn cpu(&self) -> Result<u64, Error> {
+        own_cpu(THREAD)
     }
 }
 

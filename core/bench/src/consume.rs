@@ -11,9 +11,10 @@ use crate::{
     connection::{Answer, Connection, unexpected},
     error::Error,
     figure::{Section, Side, Target, Unit, median},
-    loopback::{self, Meter, for_so_long},
+    loopback::{self, Count, Meter, for_so_long},
     probe::CONSUMERS,
-    produce::{means_of_neighbours, ratios},
+    process::Usage,
+    produce::{cpu_figures, means_of_neighbours, ratios},
     producer::{self, Load},
     target::{Server, Topic},
 };
@@ -32,7 +33,7 @@ const MESSAGE: u64 = 1024;
 ///
 /// # Errors
 /// What stops a producer, a consumer or a probe.
-pub(crate) fn run(bench: &mut Bench) -> Result<Section, Error> {
+pub(crate) fn run(bench: &mut Bench) -> Result<Vec<Section>, Error> {
     let (mut server, _own) = bench.server()?;
     let mut connection = server.log_in()?;
     let partitions = bench.options.connections.unwrap_or(CONSUMERS);
@@ -47,45 +48,79 @@ pub(crate) fn run(bench: &mut Bench) -> Result<Section, Error> {
     };
     producer::run(&server, connection.session(), &topic, &load)?;
     server.settled_usage()?;
-    let section = measure(bench, &server, &topic)?;
+    let sections = measure(bench, &server, &topic)?;
     server.stop()?;
-    Ok(section)
+    Ok(sections)
 }
 
 /// Reads a topic that is full of messages of 1 KiB.
 ///
 /// # Errors
 /// What stops a consumer or a probe.
-pub(crate) fn measure(bench: &Bench, server: &Server, topic: &Topic) -> Result<Section, Error> {
+pub(crate) fn measure(
+    bench: &Bench,
+    server: &Server,
+    topic: &Topic,
+) -> Result<Vec<Section>, Error> {
     let connections = bench.options.connections.unwrap_or(CONSUMERS);
-    let mut section = Section::new(format!("consume: {connections} connections"));
-    let memory = FROM_MEMORY / MESSAGE;
-    for (place, newest) in [("memory", Some(memory)), ("page cache", None)] {
-        let mut probes = vec![loopback::transfer(
-            bench.shards,
+    let mut sections = Vec::new();
+    for (place, newest) in [
+        ("memory", Some(FROM_MEMORY / MESSAGE)),
+        ("page cache", None),
+    ] {
+        let consumers = Consumers {
+            bench,
+            server,
+            topic,
             connections,
-            bench.length(),
-        )?];
-        let mut rates = Vec::new();
-        for _ in 0..bench.rounds() {
-            rates.push(round(bench, server, topic, newest)?);
-            probes.push(loopback::transfer(
-                bench.shards,
-                connections,
-                bench.length(),
-            )?);
+            newest,
+        };
+        sections.push(consumers.measure(place)?);
+    }
+    Ok(sections)
+}
+
+/// Consumers with a partition each.
+struct Consumers<'a> {
+    bench: &'a Bench,
+    server: &'a Server,
+    topic: &'a Topic,
+    connections: u32,
+    /// Read so many of the newest messages, again and again; everything when absent.
+    newest: Option<u64>,
+}
+
+impl Consumers<'_> {
+    /// All rounds, with the bare transfer before and after each.
+    fn measure(&self, place: &str) -> Result<Section, Error> {
+        let probe = || loopback::transfer(self.bench.shards, self.connections, self.bench.length());
+        let (mut probes, mut rates, mut usages) = (vec![probe()?], Vec::new(), Vec::new());
+        let mut payload = 0;
+        for _ in 0..self.bench.rounds() {
+            let (count, usage) = self.round()?;
+            rates.push(count.rate);
+            payload += count.total;
+            usages.extend(usage);
+            probes.push(probe()?);
         }
-        let measured = median(ratios(&rates, &means_of_neighbours(&probes)));
+        let bare: Vec<_> = probes.iter().map(|(count, _)| count.rate).collect();
+        let measured = median(ratios(&rates, &means_of_neighbours(&bare)));
+        let connections = self.connections;
+        let mut section = Section::new(format!("consume from {place}: {connections} connections"));
+        section.figure("payload", median(rates), Unit::BytesPerSecond);
+        if !usages.is_empty() {
+            let usages: Vec<_> = usages.iter().collect();
+            cpu_figures(&mut section, &usages, payload as f64 / 1e6, "MB of payload");
+        }
         section.figure(
-            format!("from {place}, payload"),
-            median(rates),
+            "bare transfer next to it",
+            median(bare),
             Unit::BytesPerSecond,
         );
-        section.figure(
-            format!("loopback transfer next to it ({place})"),
-            median(probes),
-            Unit::BytesPerSecond,
-        );
+        let cpu: u64 = probes.iter().map(|(_, cpu)| cpu).sum();
+        let poured: u64 = probes.iter().map(|(count, _)| count.total).sum();
+        let cpu = cpu as f64 / (poured as f64 / 1e6);
+        section.figure("bare transfer's CPU per MB", cpu, Unit::Nanoseconds);
         section.target(Target {
             name: format!("consume from {place}"),
             of: "bare loopback transfer",
@@ -94,41 +129,43 @@ pub(crate) fn measure(bench: &Bench, server: &Server, topic: &Topic) -> Result<S
             measured,
             unit: Unit::Ratio,
         });
+        Ok(section)
     }
-    Ok(section)
-}
 
-/// Payload per second of consumers with a partition each, of all of it or of its newest messages.
-fn round(bench: &Bench, server: &Server, topic: &Topic, newest: Option<u64>) -> Result<f64, Error> {
-    let connections = bench.options.connections.unwrap_or(CONSUMERS);
-    let login = server.log_in()?;
-    let mut readers = Vec::new();
-    for index in 0..connections {
-        let connection = Connection::attach(server.address(), login.session())?;
-        let partition = topic.partition(index);
-        let request = PollMessages {
-            stream: topic.stream.clone(),
-            topic: topic.identifier(),
+    /// Payload that comes back in one round.
+    fn round(&self) -> Result<(Count, Option<Usage>), Error> {
+        let login = self.server.log_in()?;
+        let mut readers = Vec::new();
+        for index in 0..self.connections {
+            readers.push(Reader {
+                connection: Connection::attach(self.server.address(), login.session())?,
+                request: self.request(index),
+                newest: self.newest,
+                verify: self.bench.options.verify,
+            });
+        }
+        let before = self.server.usage()?;
+        let count = for_so_long(self.bench.length(), readers, Reader::run)?;
+        Ok((count, self.server.usage_since(before.as_ref())?))
+    }
+
+    fn request(&self, index: u32) -> PollMessages {
+        PollMessages {
+            stream: self.topic.stream.clone(),
+            topic: self.topic.identifier(),
             consumer: Consumer::Single("bench".into()),
             max_messages: u32::MAX,
-            max_bytes: bench.options.poll_size.unwrap_or(POLL_SIZE),
+            max_bytes: self.bench.options.poll_size.unwrap_or(POLL_SIZE),
             min_bytes: 0,
             max_wait_ms: 0,
             commit_on_poll: false,
             sections: vec![PollSection {
-                partition,
+                partition: self.topic.partition(index),
                 epoch: Epoch(0),
                 strategy: PollStrategy::First,
             }],
-        };
-        readers.push(Reader {
-            connection,
-            request,
-            newest,
-            verify: bench.options.verify,
-        });
+        }
     }
-    for_so_long(bench.length(), readers, Reader::run)
 }
 
 struct Reader {

@@ -11,8 +11,6 @@ pub(crate) enum Unit {
     PerSecond,
     /// Of one thing to another: no unit.
     Ratio,
-    /// CPU seconds per second.
-    Cores,
 }
 
 /// One number.

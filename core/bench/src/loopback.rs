@@ -66,12 +66,17 @@ fn exchange(address: SocketAddr, length: Duration) -> Result<Latency, Error> {
     Ok(latency)
 }
 
-/// Bytes per second that `connections` blocking readers receive from a bare server that pours on
+/// Bytes that `connections` blocking readers receive from a bare server that pours on
 /// `threads` threads. They read as a consumer does: a header, then a megabyte.
+/// Gives also the CPU time of those threads, nanoseconds.
 ///
 /// # Errors
 /// `Io`.
-pub(crate) fn transfer(threads: u16, connections: u32, length: Duration) -> Result<f64, Error> {
+pub(crate) fn transfer(
+    threads: u16,
+    connections: u32,
+    length: Duration,
+) -> Result<(Count, u64), Error> {
     let server = BareServer::start(threads, Duty::Source)?;
     let mut sockets = Vec::new();
     for _ in 0..connections {
@@ -79,7 +84,7 @@ pub(crate) fn transfer(threads: u16, connections: u32, length: Duration) -> Resu
         socket.write_all(&[1]).during("ask a bare server")?;
         sockets.push(socket);
     }
-    for_so_long(length, sockets, |socket, on| {
+    let count = for_so_long(length, sockets, |socket, on| {
         let mut reader = BufReader::with_capacity(16 * 1024, &socket);
         let (mut header, mut body) = ([0; FRAME_HEADER_SIZE], vec![0; BODY]);
         while on.goes_on() {
@@ -91,7 +96,8 @@ pub(crate) fn transfer(threads: u16, connections: u32, length: Duration) -> Resu
         }
         let _ = socket.shutdown(Shutdown::Both);
         Ok(())
-    })
+    })?;
+    Ok((count, server.cpu()?))
 }
 
 /// What the workers of one measurement share.
@@ -113,10 +119,19 @@ impl Meter {
     }
 }
 
+/// What the workers of one measurement have counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Count {
+    /// Per second, after the warm-up.
+    pub(crate) rate: f64,
+    /// In all.
+    pub(crate) total: u64,
+}
+
 /// A part of the length that is not measured: buffers and windows open meanwhile.
 const WARM_UP: u32 = 5;
 
-/// Runs `work` on one thread for each item and gives what they count per second, after a warm-up.
+/// Runs `work` on one thread for each item and gives what they count.
 ///
 /// # Errors
 /// The first of a worker.
@@ -124,7 +139,7 @@ pub(crate) fn for_so_long<T: Send>(
     length: Duration,
     items: Vec<T>,
     work: impl Fn(T, &Meter) -> Result<(), Error> + Sync,
-) -> Result<f64, Error> {
+) -> Result<Count, Error> {
     let meter = Meter {
         stop: AtomicBool::new(false),
         counted: AtomicU64::new(0),
@@ -150,7 +165,8 @@ pub(crate) fn for_so_long<T: Send>(
         for worker in workers {
             worker.join().expect("a worker does not panic")?;
         }
-        Ok(rate)
+        let total = meter.counted.load(Ordering::Relaxed);
+        Ok(Count { rate, total })
     })
 }
 
@@ -162,7 +178,7 @@ mod tests {
     fn loopback_is_measured() {
         let latency = round_trip(Duration::from_millis(20)).unwrap();
         assert!(latency.count() > 10 && latency.median() > 0.0);
-        assert!(transfer(1, 2, Duration::from_millis(50)).unwrap() > 0.0);
+        assert!(transfer(1, 2, Duration::from_millis(50)).unwrap().0.rate > 0.0);
     }
 
     #[test]

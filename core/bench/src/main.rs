@@ -69,7 +69,7 @@ fn measure(bench: &mut Bench) -> Result<Vec<Section>, Error> {
     match bench.options.command {
         Command::Probe => Ok(vec![probe::run(bench)?]),
         Command::Produce => produce::run(bench),
-        Command::Consume => Ok(vec![consume::run(bench)?]),
+        Command::Consume => consume::run(bench),
         Command::Ping => Ok(vec![ping::run(bench)?]),
         Command::Start => start::run(bench),
         Command::All => all::run(bench),

@@ -9,7 +9,8 @@ use crate::{
     figure::{Section, Side, Target, Unit, median},
     latency::Latency,
     probe::{IN_FLIGHT, PINGERS, bare_echo},
-    produce::{means_of_neighbours, ratios},
+    process::Usage,
+    produce::{cpu_figures, means_of_neighbours, ratios},
     requests::{self, Load, Outcome},
     target::Server,
 };
@@ -32,24 +33,33 @@ pub(crate) fn run(bench: &mut Bench) -> Result<Section, Error> {
 pub(crate) fn measure(bench: &Bench, server: &Server) -> Result<Section, Error> {
     let connections = bench.options.connections.unwrap_or(PINGERS);
     let in_flight = bench.options.in_flight.unwrap_or(IN_FLIGHT);
-    let length = bench.length();
-    let echo = || bare_echo(bench.shards, connections, in_flight, length);
-    let mut echoes = vec![echo()?.rate];
-    let mut rates = Vec::new();
-    let mut latency = Latency::new();
+    let echo = || bare_echo(bench.shards, connections, in_flight, bench.length());
+    let (mut rates, mut latency, mut usages) = (Vec::new(), Latency::new(), Vec::new());
+    let (mut echoes, mut answered) = (vec![echo()?], 0);
     for _ in 0..bench.rounds() {
-        let outcome = round(server, connections, in_flight, bench)?;
+        let (outcome, usage) = round(server, connections, in_flight, bench)?;
         rates.push(outcome.rate);
         latency.merge(&outcome.latency);
-        echoes.push(echo()?.rate);
+        answered += outcome.answered;
+        usages.extend(usage);
+        echoes.push(echo()?);
     }
+    let bare: Vec<_> = echoes.iter().map(|(outcome, _)| outcome.rate).collect();
     let mut section = Section::new(format!(
         "ping: {connections} connections, {in_flight} in flight each"
     ));
-    let measured = median(ratios(&rates, &means_of_neighbours(&echoes)));
+    let measured = median(ratios(&rates, &means_of_neighbours(&bare)));
     section.figure("pings", median(rates), Unit::PerSecond);
     section.latency("answered after", latency);
-    section.figure("bare echo next to it", median(echoes), Unit::PerSecond);
+    if !usages.is_empty() {
+        let usages: Vec<_> = usages.iter().collect();
+        cpu_figures(&mut section, &usages, answered as f64, "ping");
+    }
+    section.figure("bare echo next to it", median(bare), Unit::PerSecond);
+    let cpu: u64 = echoes.iter().map(|(_, cpu)| cpu).sum();
+    let echoed: u64 = echoes.iter().map(|(outcome, _)| outcome.answered).sum();
+    let name = "bare echo's CPU per request";
+    section.figure(name, cpu as f64 / echoed as f64, Unit::Nanoseconds);
     section.target(Target {
         name: "pings".into(),
         of: "bare echo on as many threads",
@@ -66,7 +76,7 @@ fn round(
     connections: u32,
     in_flight: usize,
     bench: &Bench,
-) -> Result<Outcome, Error> {
+) -> Result<(Outcome, Option<Usage>), Error> {
     let login = server.log_in()?;
     let session = login.session();
     let mut sockets = Vec::new();
@@ -79,5 +89,7 @@ fn round(
         answers: FrameKind::Reply,
         session: Some(session),
     };
-    requests::run(sockets, load)
+    let before = server.usage()?;
+    let outcome = requests::run(sockets, load)?;
+    Ok((outcome, server.usage_since(before.as_ref())?))
 }

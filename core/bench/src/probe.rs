@@ -46,12 +46,12 @@ pub(crate) fn run(bench: &mut Bench) -> Result<Section, Error> {
     disk(bench, &mut section, length)?;
     section.latency("loopback round trip, 64 B", loopback::round_trip(length)?);
     let connections = bench.options.connections.unwrap_or(CONSUMERS);
-    let transfer = loopback::transfer(bench.shards, connections, length)?;
+    let (transfer, _) = loopback::transfer(bench.shards, connections, length)?;
     let name = format!("loopback transfer, {connections} connections");
-    section.figure(name, transfer, Unit::BytesPerSecond);
+    section.figure(name, transfer.rate, Unit::BytesPerSecond);
     let connections = bench.options.connections.unwrap_or(PINGERS);
     let in_flight = bench.options.in_flight.unwrap_or(IN_FLIGHT);
-    let echo = bare_echo(bench.shards, connections, in_flight, length)?;
+    let (echo, _) = bare_echo(bench.shards, connections, in_flight, length)?;
     let name = format!("bare echo, {connections} connections, {in_flight} in flight");
     section.figure(format!("{name}, requests"), echo.rate, Unit::PerSecond);
     section.latency(&name, echo.latency);
@@ -77,7 +77,8 @@ fn disk(bench: &mut Bench, section: &mut Section, length: Duration) -> Result<()
     Ok(())
 }
 
-/// The load of pings against a server that only echoes.
+/// The load of pings against a server that only echoes; gives also the CPU time of that server's threads,
+/// nanoseconds.
 ///
 /// # Errors
 /// `Io`.
@@ -86,7 +87,7 @@ pub(crate) fn bare_echo(
     connections: u32,
     in_flight: usize,
     length: Duration,
-) -> Result<Outcome, Error> {
+) -> Result<(Outcome, u64), Error> {
     let server = BareServer::start(threads, Duty::Echo)?;
     let mut sockets = Vec::new();
     for _ in 0..connections {
@@ -100,5 +101,6 @@ pub(crate) fn bare_echo(
         answers: FrameKind::Request,
         session: None,
     };
-    requests::run(sockets, load)
+    let outcome = requests::run(sockets, load)?;
+    Ok((outcome, server.cpu()?))
 }

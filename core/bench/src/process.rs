@@ -39,6 +39,16 @@ impl Usage {
     }
 }
 
+/// CPU time of the threads of this process whose names begin so, nanoseconds.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn own_cpu(prefix: &str) -> Result<u64, Error> {
+    let cpu = cpu(std::process::id())?;
+    let named = cpu.iter().filter(|(name, _)| name.starts_with(prefix));
+    Ok(named.map(|(_, nanoseconds)| nanoseconds).sum())
+}
+
 /// Resident bytes of a process.
 ///
 /// # Errors

@@ -1,5 +1,7 @@
 //! `produce`: latency of one producer, throughput of several.
 
+use std::collections::BTreeMap;
+
 use crate::{
     bench::Bench,
     error::Error,
@@ -85,15 +87,21 @@ pub(crate) fn one_by_one(bench: &mut Bench, server: &mut Server) -> Result<Secti
     let mut floors = vec![floor(bench)?];
     let mut medians = Vec::new();
     let mut all = Latency::new();
+    let mut usages = Vec::new();
     for _ in 0..bench.rounds() {
-        let session = server.log_in()?;
-        let outcome = producer::run(server, session.session(), &topic, &load)?;
+        let Round { outcome, usage } = round(server, &topic, &load)?;
         medians.push(outcome.latency.median());
         all.merge(&outcome.latency);
+        usages.extend(usage);
         floors.push(floor(bench)?);
     }
+    let count = all.count();
     let mut section = Section::new("produce: 1 producer, 1 KiB at a time");
     section.latency("acknowledged after", all);
+    if !usages.is_empty() {
+        let usages: Vec<_> = usages.iter().collect();
+        cpu_figures(&mut section, &usages, count as f64, "message");
+    }
     let neighbours = means_of_neighbours(&floors);
     let name = "write and flush 4 KiB + loopback round trip, p50";
     section.figure(name, median(floors), Unit::Nanoseconds);
@@ -192,7 +200,7 @@ fn report(section: &mut Section, rounds: &[Round], bandwidths: &[f64]) {
     let written: u64 = usages.iter().map(|usage| usage.written).sum();
     let name = "bytes written to disk per payload byte";
     section.figure(name, written as f64 / payload as f64, Unit::Ratio);
-    cpu_figures(section, &usages, seconds);
+    cpu_figures(section, &usages, payload as f64 / 1e6, "MB of payload");
     let rates: Vec<_> = rounds
         .iter()
         .zip(&usages)
@@ -208,16 +216,25 @@ fn report(section: &mut Section, rounds: &[Round], bandwidths: &[f64]) {
     });
 }
 
-/// How much of a core each kind of thread took while the load ran.
-fn cpu_figures(section: &mut Section, usages: &[&Usage], seconds: f64) {
-    let mut names: Vec<_> = usages.iter().flat_map(|usage| usage.cpu.keys()).collect();
-    names.sort();
-    names.dedup();
-    for name in names {
-        let cpu: u64 = usages.iter().filter_map(|usage| usage.cpu.get(name)).sum();
-        let cores = cpu as f64 / 1e9 / seconds;
-        if cores >= 0.01 {
-            section.figure(format!("CPU of {name}"), cores, Unit::Cores);
+/// CPU time of the server for each of what it has done, in all and by kinds of threads that matter.
+pub(crate) fn cpu_figures(section: &mut Section, usages: &[&Usage], done: f64, what: &str) {
+    let mut cpu: BTreeMap<&str, u64> = BTreeMap::new();
+    for (name, nanoseconds) in usages.iter().flat_map(|usage| &usage.cpu) {
+        *cpu.entry(name).or_default() += nanoseconds;
+    }
+    let all: u64 = cpu.values().sum();
+    section.figure(
+        format!("server's CPU per {what}"),
+        all as f64 / done,
+        Unit::Nanoseconds,
+    );
+    for (name, nanoseconds) in cpu {
+        if nanoseconds > all / 100 {
+            section.figure(
+                format!("  of it {name}"),
+                nanoseconds as f64 / done,
+                Unit::Nanoseconds,
+            );
         }
     }
 }

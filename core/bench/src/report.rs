@@ -94,7 +94,6 @@ const fn unit_name(unit: Unit) -> &'static str {
         Unit::BytesPerSecond => "B/s",
         Unit::PerSecond => "1/s",
         Unit::Ratio => "1",
-        Unit::Cores => "cores",
     }
 }
 
@@ -117,7 +116,6 @@ pub(crate) fn format_value(value: f64, unit: Unit) -> String {
         }
         Unit::PerSecond => scaled(value, &[(1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")]),
         Unit::Ratio => format!("{value:.2}"),
-        Unit::Cores => format!("{value:.2} cores"),
     }
 }
 

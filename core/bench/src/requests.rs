@@ -41,8 +41,10 @@ pub(crate) struct Load {
 /// What came of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
-    /// Answers per second.
+    /// Answers per second, once all connections are at work.
     pub(crate) rate: f64,
+    /// Answers in all.
+    pub(crate) answered: u64,
     /// From a request to its answer.
     pub(crate) latency: Latency,
 }
@@ -71,6 +73,7 @@ async fn drive(sockets: Vec<StdStream>, load: Load) -> Result<Outcome, Error> {
         warm: start + load.length / 5,
         end: start + load.length / 5 + load.length,
         counted: 0,
+        answered: 0,
         latency: Latency::new(),
     }));
     let mut tasks = Vec::new();
@@ -85,6 +88,7 @@ async fn drive(sockets: Vec<StdStream>, load: Load) -> Result<Outcome, Error> {
     let tally = tally.borrow();
     Ok(Outcome {
         rate: tally.counted as f64 / load.length.as_secs_f64(),
+        answered: tally.answered,
         latency: tally.latency.clone(),
     })
 }
@@ -97,6 +101,7 @@ struct Tally {
     /// No request is sent from here on.
     end: Instant,
     counted: u64,
+    answered: u64,
     latency: Latency,
 }
 
@@ -188,6 +193,7 @@ impl Talk {
             let Some(sent) = self.sent.remove(&header.correlation).filter(|_| is_answer) else {
                 return Err(Error::answer("Ping", format!("{header:?}")));
             };
+            tally.answered += 1;
             if tally.warm <= now && now < tally.end {
                 tally.counted += 1;
                 tally.latency.record(now - sent);

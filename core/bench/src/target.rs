@@ -174,6 +174,15 @@ impl Server {
         Usage::of(process.pid()).map(Some)
     }
 
+    /// What was added to the figures, if the process is our own.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn usage_since(&self, before: Option<&Usage>) -> Result<Option<Usage>, Error> {
+        let now = self.usage()?;
+        Ok(now.zip(before).map(|(now, before)| now.since(before)))
+    }
+
     /// Resident bytes of the process, if it is our own.
     ///
     /// # Errors
