@@ -77,8 +77,6 @@ struct Sending<'a> {
     progress: ProgressLine,
     /// Bytes of all input, if known.
     whole: Option<u64>,
-    /// Bytes of input that were given to the producer.
-    size: u64,
     started: Instant,
 }
 
@@ -96,7 +94,6 @@ impl<'a> Sending<'a> {
             ledger: Ledger::default(),
             progress: ProgressLine::new(!arguments.quiet),
             whole,
-            size: 0,
             started: Instant::now(),
         }
     }
@@ -167,8 +164,7 @@ impl<'a> Sending<'a> {
             }
         };
         let delivery = delivery.map_err(at)?;
-        self.size += size;
-        self.ledger.push(number, delivery);
+        self.ledger.push(number, size, delivery);
         Ok(())
     }
 
@@ -193,7 +189,8 @@ impl<'a> Sending<'a> {
             }
             self.output.flush()?;
         }
-        let (stored, size, whole) = (self.ledger.totals.stored, self.size, self.whole);
+        let (stored, size) = (self.ledger.totals.stored, self.ledger.totals.size);
+        let whole = self.whole;
         let rate = rate(stored, self.started.elapsed());
         self.progress.show(|| {
             let share = whole.map_or_else(String::new, |whole| bar(size, whole) + " ");
@@ -213,15 +210,13 @@ impl<'a> Sending<'a> {
         let totals = &self.ledger.totals;
         match arguments.output.output {
             Format::Json if arguments.acknowledged => {
-                let summary = serde_json::json!({ "summary": totals.object(self.size, time) });
+                let summary = serde_json::json!({ "summary": totals.object(time) });
                 self.output.line(&json_line(&summary))
             }
-            Format::Json => self
-                .output
-                .write(json(&totals.object(self.size, time)).as_bytes()),
+            Format::Json => self.output.write(json(&totals.object(time)).as_bytes()),
             Format::Table if arguments.quiet => Ok(()),
             Format::Table => {
-                eprintln!("{}", totals.sentence(self.size, time));
+                eprintln!("{}", totals.sentence(time));
                 Ok(())
             }
         }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use bytes::Bytes;
-use wire::{Command, CorrelationId, Failure, Plane, Request, RequestNumber};
+use wire::{Command, CorrelationId, Failure, Password, Plane, Request, RequestNumber};
 
 use super::Ticket;
 
@@ -59,6 +59,8 @@ pub(super) struct Pending {
     pub(super) place: Place,
     /// The latest retryable refusal, to be told if time runs out.
     pub(super) refusal: Option<Failure>,
+    /// The password with which the session's user logs in once the request is executed.
+    pub(super) password: Option<Password>,
 }
 
 /// What may be done when the answer stays away.

@@ -4,8 +4,8 @@ use alloc::{string::ToString, vec::Vec};
 use core::time::Duration;
 
 use wire::{
-    Command, CorrelationId, ErrorCode, FRAME_HEADER_SIZE, Failure, Plane, Reply, Request,
-    RequestNumber,
+    Command, CorrelationId, ErrorCode, FRAME_HEADER_SIZE, Failure, Identifier, Password, Plane,
+    Reply, Request, RequestNumber, UserId,
 };
 
 use super::{
@@ -72,7 +72,20 @@ impl Session {
             unknown: false,
             place: Place::Queued,
             refusal: None,
+            password: self.own_new_password(request),
         }
+    }
+
+    /// The new password, when the session's own user asks for one.
+    fn own_new_password(&self, request: &Request) -> Option<Password> {
+        let Request::ChangePassword(change) = request else {
+            return None;
+        };
+        let own = match &change.user {
+            Identifier::Number(id) => self.user() == Some(UserId(*id)),
+            Identifier::Name(name) => *name == self.config.credentials.name,
+        };
+        own.then(|| change.new.clone())
     }
 
     fn enqueue(&mut self, pending: Pending) {
@@ -189,6 +202,13 @@ impl Session {
         }
         if frame.header.status != 0 {
             return self.on_refused(key, Failure::decode(frame.header.status, &frame.body));
+        }
+        if let Some(password) = self
+            .requests
+            .get(&key)
+            .and_then(|pending| pending.password.clone())
+        {
+            self.config.credentials.password = password;
         }
         let result = Reply::decode(command, frame.body)
             .map_err(|error| ClientError::Unreadable { command, error });

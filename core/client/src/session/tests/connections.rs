@@ -315,3 +315,35 @@ fn closing_ends_in_time_without_an_answer() {
         [Effect::Close { connection }, Effect::Closed]
     );
 }
+
+#[test]
+fn a_user_that_changes_its_password_logs_in_with_the_new_one() {
+    for (user, own) in [
+        (Identifier::Number(1), true),
+        (Identifier::Name("ann".into()), true),
+        (Identifier::Number(2), false),
+        (Identifier::Name("bob".into()), false),
+    ] {
+        let mut driver = Driver::logged_in(|_| {});
+        let (current, new) = (Password("secret".into()), Password("changed".into()));
+        driver.submit(1, ChangePassword { user, current, new });
+        let change = driver.sent();
+        driver.reply(&change, &Reply::Done);
+        driver.effects();
+        let event = Event::Evicted(EvictionReason::UserChanged);
+        driver.frame(
+            ConnectionId(1),
+            event.header(SessionNumber(100)),
+            event.encode(),
+        );
+        driver.effects();
+        let connection = driver.connecting();
+        driver.input(Input::Connected { connection });
+        let password = Password(if own { "changed" } else { "secret" }.into());
+        let login = Login {
+            name: "ann".into(),
+            password,
+        };
+        assert_eq!(driver.sent().request, Request::Login(login));
+    }
+}

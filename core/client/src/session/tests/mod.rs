@@ -6,11 +6,11 @@ use std::format;
 
 use bytes::{Bytes, BytesMut};
 use wire::{
-    Acknowledgement, Attach, Batch, BatchBuilder, ClientId, Command, CreateStream, ErrorCode,
-    Event, EvictionReason, FRAME_SIZE_MAX, Failure, FrameHeader, GetStream, Identifier, LoggedIn,
-    Login, Message, Op, PartitionId, PartitionTarget, Password, ProducerId, ReplicaId, Reply,
-    Request, SendMessages, SendSection, SessionNumber, SessionSecret, StreamDetails, StreamId,
-    Time, Timestamp, UserId, View,
+    Acknowledgement, Attach, Batch, BatchBuilder, ChangePassword, ClientId, Command, CreateStream,
+    ErrorCode, Event, EvictionReason, FRAME_SIZE_MAX, Failure, FrameHeader, GetStream, Identifier,
+    LoggedIn, Login, Message, Op, PartitionId, PartitionTarget, Password, ProducerId, ReplicaId,
+    Reply, Request, SendMessages, SendSection, SessionNumber, SessionSecret, StreamDetails,
+    StreamId, Time, Timestamp, UserId, View,
 };
 
 use super::{
