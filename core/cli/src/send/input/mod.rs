@@ -169,12 +169,11 @@ impl Reading {
 impl Rules {
     /// The message of a line; what is wrong with it otherwise.
     fn message(&self, line: &[u8]) -> Result<Message, String> {
-        let (message, payload) = match self.format {
+        let (message, mut payload) = match self.format {
             InputFormat::Lines => (Message::default(), line.to_vec()),
             InputFormat::Json => self.object(line)?,
         };
-        let (key, payload) = self.key(&payload)?;
-        let message = match key {
+        let message = match self.key(&mut payload)? {
             Some(key) => message.key(key),
             None => message,
         };
@@ -217,23 +216,24 @@ impl Rules {
         Ok((message, payload))
     }
 
-    /// The key that the rules give, and what is left as payload.
-    fn key(&self, payload: &[u8]) -> Result<(Option<Vec<u8>>, Vec<u8>), String> {
+    /// Takes the key out of a payload, as the rules say; what stands before the payload's new start goes.
+    fn key(&self, payload: &mut Vec<u8>) -> Result<Option<Vec<u8>>, String> {
         if let Some(key) = &self.key {
-            return Ok((Some(key.as_bytes().to_vec()), payload.to_vec()));
+            return Ok(Some(key.as_bytes().to_vec()));
         }
         match &self.key_from {
-            None => Ok((None, payload.to_vec())),
+            None => Ok(None),
             Some(KeyFrom::Prefix(separator)) => {
                 let end = find(payload, separator.as_bytes())
                     .ok_or_else(|| format!("there is no {separator:?} behind a key"))?;
-                let (key, rest) = payload.split_at(end);
-                Ok((Some(key.to_vec()), rest[separator.len()..].to_vec()))
+                let key = payload[..end].to_vec();
+                payload.drain(..end + separator.len());
+                Ok(Some(key))
             }
             Some(KeyFrom::Field(number, separator)) => {
                 let key = field(payload, *number, separator.as_bytes())
                     .ok_or_else(|| format!("there is no field {number} between {separator:?}"))?;
-                Ok((Some(key.to_vec()), payload.to_vec()))
+                Ok(Some(key.to_vec()))
             }
             Some(KeyFrom::Json(name)) => {
                 let object: Value =
@@ -244,7 +244,7 @@ impl Rules {
                     Some(_) => return Err(format!("member {name:?} is neither text nor a number")),
                     None => return Err(format!("there is no member {name:?}")),
                 };
-                Ok((Some(key.into_bytes()), payload.to_vec()))
+                Ok(Some(key.into_bytes()))
             }
         }
     }
