@@ -76,10 +76,11 @@ impl Shard {
             }
         };
         self.see(connection);
+        // Without it a session would be told that it is gone by a node that has not heard of it yet.
+        let names_op =
+            matches!(command.plane(), Plane::Query | Plane::Data) || command == Command::Attach;
         let waits_for = Op(header.request);
-        if matches!(command.plane(), Plane::Query | Plane::Data)
-            && waits_for > self.projection.applied()
-        {
+        if names_op && waits_for > self.projection.applied() {
             self.park(
                 waits_for,
                 Parked::Frame {

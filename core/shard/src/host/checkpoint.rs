@@ -51,7 +51,8 @@ impl Checkpoints {
         desk: &mut Desk,
         capture: impl FnOnce() -> (StateSnapshot, Vec<SegmentId>),
     ) {
-        if !self.wanted || !matches!(self.stage, Stage::Idle) {
+        // A group that has not recovered yet has nothing new, and will have: the journal asks only once.
+        if !self.wanted || !matches!(self.stage, Stage::Idle) || !member.is_settled() {
             return;
         }
         self.wanted = false;

@@ -4,7 +4,7 @@ use std::vec::Vec;
 
 use wire::{Command, ErrorCode, Event, EvictionReason, Login, Password, Reply, Request};
 
-use super::node::{Node, Received, name};
+use super::node::{Disk, Node, Received, name};
 
 #[test]
 fn a_fresh_node_creates_root_and_is_ready() {
@@ -55,7 +55,7 @@ fn a_wrong_password_and_an_unknown_user_are_told_alike() {
 
 #[test]
 fn a_login_before_there_is_any_user_is_not_taken_for_a_wrong_password() {
-    let mut node = Node::stalled(2);
+    let mut node = Node::stalled(2, Disk::default());
     let mut client = node.client(2, 5);
     let login = Login {
         name: "root".into(),

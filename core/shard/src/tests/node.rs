@@ -114,9 +114,9 @@ impl Node {
         node
     }
 
-    /// A fresh node whose disk stalls from the beginning.
-    pub(super) fn stalled(shard_count: u16) -> Self {
-        let mut node = Self::on(shard_count, Disk::default());
+    /// A node whose disk stalls from the beginning.
+    pub(super) fn stalled(shard_count: u16, disk: Disk) -> Self {
+        let mut node = Self::on(shard_count, disk);
         node.disk_stalls = true;
         node.settle();
         node

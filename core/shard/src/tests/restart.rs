@@ -2,7 +2,7 @@
 
 use std::{format, string::String, vec::Vec};
 
-use wire::{ConsensusGroup, Offset, PollStrategy, Request};
+use wire::{Command, ConsensusGroup, Offset, PollStrategy, Reply, Request};
 
 use super::{
     messages::{batch, payloads, poll, polled, send, sent, store, texts, with_topic},
@@ -52,6 +52,40 @@ fn acknowledged_messages_offsets_and_sessions_survive_a_crash() {
             "the producer is known"
         );
     }
+}
+
+#[test]
+fn a_session_is_looked_for_only_when_the_metadata_is_there() {
+    for connection in [4, 5] {
+        let (node, mut client) = with_topic(2);
+        let mut node = Node::stalled(2, node.disk);
+        client.connection = node.open(connection);
+        let secret = client.secret;
+        let correlation = node.submit(&mut client, wire::Attach { secret });
+        node.settle();
+        assert_eq!(node.answer(&mut client, Command::Attach, correlation), None);
+        node.disk_stalls = false;
+        node.settle();
+        let answer = node.answer(&mut client, Command::Attach, correlation);
+        assert_eq!(answer, Some(Ok(Reply::Done)), "connection {connection}");
+    }
+}
+
+#[test]
+fn a_checkpoint_that_is_wanted_during_recovery_is_taken_after_it() {
+    let (mut node, mut client) = with_topic(2);
+    sent(node.call(&mut client, send(&[(0, batch(&payloads("m", 3), 0, 0))])));
+    let mut node = Node::stalled(2, node.disk);
+    for group in (0..=DATA_GROUPS).map(ConsensusGroup) {
+        let shard = shard_of_group(group, 1, 2);
+        node.feed(shard, Input::CheckpointWanted { group });
+    }
+    node.settle();
+    assert_eq!(node.disk.snapshots.len(), 0);
+    node.disk_stalls = false;
+    node.settle();
+    let groups: Vec<u16> = node.disk.snapshots.keys().map(|group| group.0).collect();
+    assert_eq!(groups, (0..=DATA_GROUPS).collect::<Vec<_>>());
 }
 
 #[test]
