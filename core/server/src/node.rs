@@ -158,6 +158,8 @@ struct Node {
     threads: Vec<JoinHandle<()>>,
     told: Receiver<(ShardId, Result<Told, String>)>,
     inboxes: Vec<InboxSender<Outside>>,
+    /// The signal that ends it.
+    stopping: Receiver<&'static str>,
     /// Unlocked last.
     directory: DataDirectory,
 }
@@ -220,11 +222,14 @@ impl Node {
             threads.push(common.start_shard(index, own, &mut found.groups)?);
         }
         drop(common);
+        // From before it says that it is ready: who reads that may send the signal at once.
+        let stopping = stop_signals()?;
         let node = Self {
             journal,
             threads,
             told,
             inboxes,
+            stopping,
             directory,
         };
         node.wait_until_ready(shard_count)?;
@@ -259,13 +264,8 @@ impl Node {
 
     /// Waits for a signal, then ends everything in order.
     fn run(self) -> Exit {
-        let (stop, stopping) = mpsc::channel();
-        if let Err(error) = signals::on_stop(move |name| stop.send(name).unwrap_or_default()) {
-            tracing::error!("cannot wait for signals: {error}");
-            return Exit::CannotStart;
-        }
         // The sender lives as long as the process.
-        if let Ok(signal) = stopping.recv() {
+        if let Ok(signal) = self.stopping.recv() {
             tracing::info!(
                 signal,
                 "stopping: what is in flight is finished, nothing new is taken"
@@ -321,6 +321,14 @@ fn end_process_on_panic() {
 fn fatal(error: storage::Error) {
     tracing::error!("{error}; the process ends, since nothing can be promised any more");
     process::exit(Exit::Failed.code());
+}
+
+fn stop_signals() -> Result<Receiver<&'static str>, StartError> {
+    let (stop, stopping) = mpsc::channel();
+    let what = "wait for signals";
+    signals::on_stop(move |name| stop.send(name).unwrap_or_default())
+        .map_err(|source| StartError::System { what, source })?;
+    Ok(stopping)
 }
 
 fn announce(text: &str) {
