@@ -120,16 +120,26 @@ impl Connection {
     #[must_use]
     pub fn attach(&self) -> Self {
         let address = self.socket.peer_addr().expect("it is connected");
-        let mut connection = Self::open(address);
+        self.try_attach(address).expect("the session is there")
+    }
+
+    /// Another connection of the session, to this address.
+    ///
+    /// # Errors
+    /// The refusal; `None` when the server cannot be reached or closes the connection.
+    pub fn try_attach(&self, address: SocketAddr) -> Result<Self, Option<Failure>> {
+        let mut connection = Self::try_open(address).map_err(|_| None)?;
         connection.client = self.client;
         connection.session = self.session;
         connection.secret = self.secret;
         connection.seen = self.seen;
+        connection.request = self.request;
         let secret = self.secret.expect("it is logged in");
-        connection
-            .ask(wire::Attach { secret })
-            .expect("the session is there");
-        connection
+        match connection.try_ask(wire::Attach { secret }) {
+            Some(Ok(_)) => Ok(connection),
+            Some(Err(failure)) => Err(Some(failure)),
+            None => Err(None),
+        }
     }
 
     /// The socket.
@@ -330,7 +340,10 @@ impl Connection {
         let mut whole = self.poll(topic, partition, PollStrategy::Offset(from))?;
         while whole.next < whole.end {
             let page = self.poll(topic, partition, PollStrategy::Offset(whole.next))?;
-            assert!(page.next > whole.next, "a poll below the end gives something");
+            assert!(
+                page.next > whole.next,
+                "a poll below the end gives something"
+            );
             whole.end = page.end;
             whole.next = page.next;
             whole.messages.extend(page.messages);

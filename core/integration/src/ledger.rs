@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use wire::{Offset, TopicDetails};
 
-use crate::{Connection, Tag, payload};
+use crate::{Connection, Page, Tag, payload};
 
 /// Notes every message before it is sent, and every acknowledgement before it counts. Clones share it.
 #[derive(Clone, Debug)]
@@ -88,38 +88,27 @@ impl Ledger {
     /// When offsets have a gap; when a message is not one that was sent, byte for byte, or is there twice, or
     /// before one that its producer sent earlier; when one that was acknowledged is not in its place.
     pub fn check(&self, connection: &mut Connection, topic: &TopicDetails) -> Found {
+        // What is acknowledged before the reading begins must be read, and what was sent before it ends may
+        // be: messages may go on being sent.
+        let acknowledged = self.lock().acknowledged.clone();
+        let pages: Vec<(u32, Page)> = topic
+            .partitions
+            .iter()
+            .map(|partition| {
+                let partition = partition.id.0;
+                let page = connection.read_from(topic, partition, Offset(0));
+                (partition, page.expect("the partition can be read"))
+            })
+            .collect();
         let state = self.lock();
-        let mut found = Found::default();
-        let mut seen = BTreeSet::new();
-        for partition in &topic.partitions {
-            let partition = partition.id.0;
-            let page = connection
-                .read_from(topic, partition, Offset(0))
-                .expect("the partition can be read");
-            let mut last: BTreeMap<u32, u64> = BTreeMap::new();
-            for (expected, (offset, bytes)) in (0..).zip(&page.messages) {
-                assert_eq!(offset.0, expected, "offsets of partition {partition} are dense");
-                let tag = state.verify(bytes);
-                assert!(seen.insert(tag), "{tag:?} is there twice");
-                let before = last.insert(tag.producer, tag.sequence);
-                assert!(
-                    before.is_none_or(|before| before < tag.sequence),
-                    "{tag:?} is behind {before:?}"
-                );
-                if let Some(acknowledged) = state.acknowledged.get(&(partition, offset.0)) {
-                    assert_eq!(*acknowledged, tag, "at offset {offset} of {partition}");
-                    found.acknowledged += 1;
-                }
-                found.messages += 1;
-            }
-            assert_eq!(page.end.0, page.messages.len() as u64);
-        }
-        assert_eq!(
-            found.acknowledged,
-            state.acknowledged.len() as u64,
-            "everything acknowledged is in its place"
-        );
-        found
+        let (size, sent) = (state.size, state.sent.clone());
+        drop(state);
+        let state = State {
+            size,
+            sent,
+            acknowledged,
+        };
+        state.compare(&pages)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -128,6 +117,36 @@ impl Ledger {
 }
 
 impl State {
+    fn compare(&self, pages: &[(u32, Page)]) -> Found {
+        let mut found = Found::default();
+        let mut seen = BTreeSet::new();
+        for (partition, page) in pages {
+            let mut last: BTreeMap<u32, u64> = BTreeMap::new();
+            for (expected, (offset, bytes)) in (0..).zip(&page.messages) {
+                assert_eq!(offset.0, expected, "offsets of {partition} are dense");
+                let tag = self.verify(bytes);
+                assert!(seen.insert(tag), "{tag:?} is there twice");
+                let before = last.insert(tag.producer, tag.sequence);
+                assert!(
+                    before.is_none_or(|before| before < tag.sequence),
+                    "{tag:?} is behind {before:?}"
+                );
+                if let Some(acknowledged) = self.acknowledged.get(&(*partition, offset.0)) {
+                    assert_eq!(*acknowledged, tag, "at offset {offset} of {partition}");
+                    found.acknowledged += 1;
+                }
+                found.messages += 1;
+            }
+            assert_eq!(page.end.0, page.messages.len() as u64);
+        }
+        let acknowledged = self.acknowledged.len() as u64;
+        assert_eq!(
+            found.acknowledged, acknowledged,
+            "everything acknowledged is in its place"
+        );
+        found
+    }
+
     fn verify(&self, bytes: &Bytes) -> Tag {
         let tag = Tag::of(bytes).expect("a message that says what it is");
         let sent = self.sent.get(&tag.producer).copied().unwrap_or_default();

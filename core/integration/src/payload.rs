@@ -63,7 +63,13 @@ mod tests {
         assert_eq!(bytes.len(), 1_000);
         assert_eq!(Tag::of(&bytes), Some(tag));
         assert_eq!(payload(tag, 0), "3/71;");
-        let other = payload(Tag { sequence: 72, ..tag }, 1_000);
+        let other = payload(
+            Tag {
+                sequence: 72,
+                ..tag
+            },
+            1_000,
+        );
         let equal = bytes.iter().zip(&other).filter(|(a, b)| a == b).count();
         assert!(equal < 50, "{equal}");
     }

@@ -119,7 +119,8 @@ impl Server {
         self.process.signal(Signal::STOP);
         let stat = PathBuf::from(format!("/proc/{}/stat", self.process.child.id()));
         until("the server stops", || {
-            let stat = fs::read_to_string(&stat).expect("a child that is not waited for has a stat");
+            let stat =
+                fs::read_to_string(&stat).expect("a child that is not waited for has a stat");
             // pid (name) state …
             let (_, state) = stat.rsplit_once(')').expect("the name is in parentheses");
             state.trim_start().starts_with('T').then_some(())

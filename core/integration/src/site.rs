@@ -9,10 +9,7 @@ use std::{
 use tempfile::TempDir;
 use wire::{PartitionId, TopicDetails};
 
-use crate::{
-    Ended, Server, binary,
-    server::Process,
-};
+use crate::{Ended, Server, binary, server::Process};
 
 /// The password of `root`.
 pub const ROOT_PASSWORD: &str = "correct-horse";
@@ -133,7 +130,10 @@ impl Site {
     #[must_use]
     pub fn start(&self) -> Server {
         self.try_start().unwrap_or_else(|ended| {
-            panic!("the server does not start ({:?}):\n{}", ended.code, ended.stderr)
+            panic!(
+                "the server does not start ({:?}):\n{}",
+                ended.code, ended.stderr
+            )
         })
     }
 
@@ -149,6 +149,24 @@ impl Site {
     #[must_use]
     pub fn run(&self, arguments: &[&str]) -> Ended {
         Process::start(self.command(arguments)).wait()
+    }
+
+    /// The line of the configuration file that sets `key`, from 1.
+    ///
+    /// # Panics
+    /// When none does.
+    #[must_use]
+    pub fn line_of(&self, key: &str) -> usize {
+        let text = self.configuration();
+        let line = text.lines().position(|line| line.starts_with(key));
+        line.expect("the key is set") + 1
+    }
+
+    /// Whether the program can be run at all, by the user that the site has.
+    #[must_use]
+    pub fn can_run(&self) -> bool {
+        let version = self.command(&["--version"]).output();
+        version.is_ok_and(|output| output.status.success())
     }
 
     /// Files below the data directory that `accept` takes, sorted. The paths it sees are relative.

@@ -71,8 +71,10 @@ impl Volume {
     /// # Panics
     /// When the file system cannot be shut down.
     pub fn cut_power(&self) {
-        run(Command::new("perl").args(["-e", SHUT_DOWN]).arg(&self.mount))
-            .expect("shut the file system down");
+        run(Command::new("perl")
+            .args(["-e", SHUT_DOWN])
+            .arg(&self.mount))
+        .expect("shut the file system down");
     }
 
     /// Mounts it again after [`Volume::cut_power`]. No process may use it.
