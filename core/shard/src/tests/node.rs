@@ -192,7 +192,6 @@ impl Node {
         let shard = ShardId(u16::try_from(index).unwrap());
         let undone = &mut self.undone[index];
         let records = core::mem::take(&mut undone.records);
-        let changes = core::mem::take(&mut undone.changes);
         let written = Ticket(undone.written);
         if !records.is_empty() {
             self.disk.records.extend(records);
@@ -205,6 +204,7 @@ impl Node {
             );
             return true;
         }
+        let changes = core::mem::take(&mut undone.changes);
         let Some((through, _)) = changes.last() else {
             return false;
         };
