@@ -94,6 +94,31 @@ fn stamping_changes_three_fields_and_keeps_the_checksum() {
 }
 
 #[test]
+fn batch_numbered_anew_reads_back_with_the_same_messages_and_no_stamp() {
+    let before = two().stamped(Offset(9), Timestamp(8));
+    let after = before.clone().numbered(ProducerId(77), 5);
+    let read = Batch::read(&after.to_bytes()).unwrap();
+    assert_eq!(read, after);
+    assert_eq!(
+        (read.header.producer(), read.header.sequence),
+        (ProducerId(77), 5)
+    );
+    assert_eq!(
+        (
+            read.header.base_offset,
+            read.header.timestamp,
+            read.header.stamp_checksum
+        ),
+        (0, 0, 0)
+    );
+    assert_eq!(read.body, before.body);
+    assert_ne!(read.header.checksum, before.header.checksum);
+    // As if it had been built so.
+    let own = read.numbered(before.header.producer(), before.header.sequence);
+    assert_eq!(own.stamped(Offset(9), Timestamp(8)), before);
+}
+
+#[test]
 fn changed_stamp_is_noticed() {
     let stamped = two().stamped(Offset(100), Timestamp(7));
     for change in [
