@@ -36,7 +36,7 @@ pub struct ClientBuilder {
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) running: Arc<Running>,
-    request_timeout: Duration,
+    pub(crate) request_timeout: Duration,
 }
 
 impl Client {

@@ -10,7 +10,8 @@ use std::{
 
 use client::{ConsumerConfig, ConsumerEvent, Progress, Start, StoreMode};
 use futures_core::Stream;
-use wire::{Offset, PartitionId};
+use tokio::sync::oneshot;
+use wire::{Command, Offset, PartitionId};
 
 use crate::{
     Client, Error, Id, Received,
@@ -335,7 +336,8 @@ impl Consumer {
     /// lower offset than the one stored changes nothing.
     ///
     /// # Errors
-    /// `OffsetOutOfRange` beyond the newest message; when the consumer does not have the partition, or does
+    /// `OffsetOutOfRange` beyond the newest message; [`Error::TimedOut`] after the client's request timeout,
+    /// though it goes on being tried; when the consumer does not have the partition, or does
     /// not store ([`StoreMode::Never`]).
     pub async fn store(
         &self,
@@ -346,7 +348,7 @@ impl Consumer {
         let shared = self.client.shared();
         let stored = shared.lock().store(shared, self.id, partition, offset);
         match stored {
-            Some(stored) => stored.await.unwrap_or(Err(Error::Closed)),
+            Some(stored) => self.within_timeout(stored).await,
             None => Err(Error::Invalid {
                 what: "partition",
                 problem: format!("the consumer stores nothing for partition {partition}"),
@@ -379,7 +381,7 @@ impl Consumer {
     /// Waits until all that is processed is stored. The message given out last is not among it, by default.
     ///
     /// # Errors
-    /// The first refusal.
+    /// The first refusal; [`Error::TimedOut`] after the client's request timeout.
     pub async fn flush(&self) -> Result<(), Error> {
         self.settle(false).await
     }
@@ -389,7 +391,7 @@ impl Consumer {
     /// consumer instead, after [`Consumer::flush`].
     ///
     /// # Errors
-    /// The first refusal.
+    /// As [`Consumer::flush`]; then what was processed last may come again.
     pub async fn close(self) -> Result<(), Error> {
         self.settle(true).await
     }
@@ -398,8 +400,24 @@ impl Consumer {
         let shared = self.client.shared();
         let settled = shared.lock().flush_consumer(shared, self.id, last_too);
         match settled {
-            Some(settled) => settled.await.unwrap_or(Err(Error::Closed)),
+            Some(settled) => self.within_timeout(settled).await,
             None => Err(Error::Closed),
+        }
+    }
+
+    /// Stores are repeated until they succeed, but nobody waits for ever.
+    async fn within_timeout(
+        &self,
+        stored: oneshot::Receiver<Result<(), Error>>,
+    ) -> Result<(), Error> {
+        let timeout = self.client.request_timeout;
+        match tokio::time::timeout(timeout, stored).await {
+            Ok(result) => result.unwrap_or(Err(Error::Closed)),
+            Err(_) => Err(Error::TimedOut {
+                command: Command::StoreConsumerOffset,
+                waited_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+                sent: true,
+            }),
         }
     }
 }

@@ -44,7 +44,11 @@ pub(crate) async fn run(
     // Whatever happened, what was written counts.
     reading.settle()?;
     if arguments.consumer.is_some() {
-        consumer.flush().await?;
+        // Whoever presses ctrl-C once more does not want to wait for it.
+        match first(pin!(interrupted()), consumer.flush()).await {
+            First::Left(()) => return Ok(INTERRUPTED),
+            First::Right(flushed) => flushed?,
+        }
     }
     drop(consumer);
     let interrupted = ended?;
