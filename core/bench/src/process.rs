@@ -7,7 +7,9 @@ use crate::error::{During, Error};
 /// Figures of one process at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage {
-    /// Bytes that the process has caused to be written to disks.
+    /// Bytes that the process has handed to the file system. The kernel's own count of what reaches the
+    /// disk, `write_bytes`, is of no use: where the page cache holds large folios it counts all of a
+    /// folio for every 4 KiB written to it.
     pub(crate) written: u64,
     /// CPU time of each thread, nanoseconds, summed up by the threads' names.
     pub(crate) cpu: BTreeMap<String, u64>,
@@ -20,7 +22,7 @@ impl Usage {
     /// `Io` when there is no such process, or it belongs to somebody else.
     pub(crate) fn of(pid: u32) -> Result<Self, Error> {
         Ok(Self {
-            written: field(pid, "io", "write_bytes:")?,
+            written: field(pid, "io", "wchar:")?,
             cpu: cpu(pid)?,
         })
     }
