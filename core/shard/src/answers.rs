@@ -389,6 +389,11 @@ impl Shard {
 
     fn discharge(&mut self, request: &InFlight) {
         if let Some((connection, bytes)) = request.charge {
+            if request.header.code == Command::ChangePassword.code()
+                && let Some(event) = self.delayed.remove(&connection)
+            {
+                self.send_event(connection, &event);
+            }
             for flow in self.connections.discharge(connection, bytes) {
                 self.flow(Some(flow));
             }

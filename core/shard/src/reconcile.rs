@@ -166,8 +166,16 @@ impl Shard {
         let event = Event::Evicted(reason);
         for connection in self.connections.unbind(session) {
             // Who logs out learns it from the reply.
-            let logs_out = self.pending.has_command(connection, Command::Logout);
-            if !logs_out {
+            if self.pending.has_command(connection, Command::Logout) {
+                continue;
+            }
+            // Who changes its password learns from the reply that it did, then that its session is over.
+            if self
+                .pending
+                .has_command(connection, Command::ChangePassword)
+            {
+                self.delayed.insert(connection, event.clone());
+            } else {
                 self.send_event(connection, &event);
             }
         }

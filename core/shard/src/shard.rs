@@ -84,6 +84,8 @@ pub struct Shard {
     pub(crate) parked: BTreeMap<(Op, u64), (u64, Parked)>,
     parked_count: u64,
     signs: Signs,
+    /// Events that a connection gets after the reply that it waits for.
+    pub(crate) delayed: BTreeMap<ConnectionId, Event>,
     verifier: Verifier,
     pub(crate) counters: Counters,
     /// Gives the next partition to a batch that names none.
@@ -126,6 +128,7 @@ impl Shard {
             parked: BTreeMap::new(),
             parked_count: 0,
             signs: Signs::new(config.liveness_interval),
+            delayed: BTreeMap::new(),
             verifier: Verifier::default(),
             counters: Counters::default(),
             turn: 0,
@@ -498,6 +501,7 @@ impl Shard {
                 self.hurry(slot, shards);
             }
         }
+        self.delayed.remove(&connection);
         if let Some(binding) = self.connections.close(connection) {
             self.signs.disconnected(binding.session);
         }

@@ -294,3 +294,24 @@ fn a_changed_password_ends_the_sessions_and_counts_from_then_on() {
         assert_eq!(node.call(&mut ann, login).is_ok(), valid, "{password}");
     }
 }
+
+#[test]
+fn who_changes_its_password_gets_the_reply_before_the_end_of_its_session() {
+    for connection in [1, 2] {
+        let mut node = Node::fresh(2);
+        let mut root = node.log_in(connection, 5);
+        let change = wire::ChangePassword {
+            user: name("root"),
+            current: Password("correct horse".into()),
+            new: Password("battery staple".into()),
+        };
+        let correlation = node.submit(&mut root, change);
+        node.settle();
+        let received = node.take(root.connection);
+        assert!(
+            matches!(&received[..], [Received::Reply(header, _), Received::Event(Event::Evicted(EvictionReason::UserChanged))]
+                if header.correlation == correlation.0 && header.status == 0),
+            "{received:?}"
+        );
+    }
+}
