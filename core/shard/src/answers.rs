@@ -5,7 +5,7 @@ use alloc::{collections::VecDeque, format, vec, vec::Vec};
 use bytes::Bytes;
 use partition::DataResult;
 use wire::{
-    Batch, ClusterMetadata, Counter, DeleteResult, ErrorCode, Event, FRAME_HEADER_SIZE,
+    Batch, ClusterMetadata, Command, Counter, DeleteResult, ErrorCode, Event, FRAME_HEADER_SIZE,
     FRAME_SIZE_MAX, Failure, FrameHeader, GroupPrimary, OffsetsDeleted, OffsetsStored, Op,
     PollResult, Polled, ReplicaId, Reply, SendResult, Sent, Stats, StoreResult, View,
 };

@@ -7,9 +7,11 @@ use std::{
     path::Path,
     sync::{
         Arc,
+        atomic::{AtomicBool, Ordering},
         mpsc::{self, Receiver, Sender},
     },
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -20,7 +22,7 @@ use crate::{Error, FileKind, SegmentName, Segments, Snapshots};
 /// Makes the bytes of a snapshot, on the thread that writes it.
 type Encode = Box<dyn FnOnce() -> Vec<u8> + Send>;
 
-/// Something to be done with files. `ticket` is returned with the answer.
+/// Something to be done with files. `ticket` is returned with the answer; from 1.
 pub enum Job {
     /// Write into a segment.
     Append {
@@ -131,6 +133,8 @@ type Fatal = Arc<dyn Fn(Error) + Send + Sync>;
 pub struct FileThreads {
     senders: Option<[Sender<Job>; 3]>,
     threads: Vec<JoinHandle<()>>,
+    /// Nobody waits any more for what finds no space.
+    ends: Arc<AtomicBool>,
 }
 
 /// Which thread does a job.
@@ -144,6 +148,9 @@ enum Role {
 /// Files that each thread keeps open.
 const OPEN_MAX: usize = 256;
 
+/// How long until a full disk is tried again.
+const RETRY: Duration = Duration::from_millis(200);
+
 impl FileThreads {
     /// Starts the threads of a shard.
     ///
@@ -151,12 +158,14 @@ impl FileThreads {
     /// When a thread cannot be started.
     pub fn start(data: &Path, shard: u16, answer: Answer, fatal: Fatal) -> Result<Self, Error> {
         let mut threads = Vec::new();
+        let ends = Arc::new(AtomicBool::new(false));
         let mut start = |name: &str| {
             let (sender, jobs) = mpsc::channel();
             let mut worker = Worker {
                 segments: Segments::new(data, OPEN_MAX),
                 snapshots: Snapshots::new(data),
                 answer: Arc::clone(&answer),
+                ends: Arc::clone(&ends),
             };
             let fatal = Arc::clone(&fatal);
             let thread = thread::Builder::new()
@@ -177,29 +186,40 @@ impl FileThreads {
         Ok(Self {
             senders: Some(senders),
             threads,
+            ends,
         })
     }
 
     /// Hands a job over.
     pub fn submit(&self, job: Job) {
-        if let Job::DeletePartition {
-            group,
-            partition,
-            incarnation,
-            ..
-        } = &job
-        {
-            // The reader closes its files of the partition, too, so that their space is freed.
-            let (group, partition, incarnation) = (*group, *partition, *incarnation);
-            self.send(
+        // The reader closes its files of what goes, too, so that the space is freed: a ticket of 0 says that.
+        match &job {
+            Job::DeletePartition {
+                group,
+                partition,
+                incarnation,
+                ..
+            } => self.send(
                 Role::Read,
                 Job::DeletePartition {
                     ticket: 0,
-                    group,
-                    partition,
-                    incarnation,
+                    group: *group,
+                    partition: *partition,
+                    incarnation: *incarnation,
                 },
-            );
+            ),
+            Job::Delete { segment, .. } => self.send(
+                Role::Read,
+                Job::Delete {
+                    ticket: 0,
+                    segment: *segment,
+                },
+            ),
+            Job::Append { .. }
+            | Job::WriteIndex { .. }
+            | Job::Read { .. }
+            | Job::Flush { .. }
+            | Job::Snapshot { .. } => {}
         }
         self.send(job.role(), job);
     }
@@ -215,6 +235,7 @@ impl FileThreads {
 impl Drop for FileThreads {
     fn drop(&mut self) {
         self.senders = None;
+        self.ends.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             // A panic of the thread was told on standard error.
             let _ = thread.join();
@@ -253,6 +274,31 @@ struct Worker {
     segments: Segments,
     snapshots: Snapshots,
     answer: Answer,
+    ends: Arc<AtomicBool>,
+}
+
+/// Tries again until there is space, so that a full disk loses nothing and ends nothing; gives up, as if
+/// it were done, when `ends` turns true.
+fn when_there_is_space(
+    ends: &AtomicBool,
+    mut attempt: impl FnMut() -> Result<(), Error>,
+) -> Result<bool, Error> {
+    let mut told = false;
+    loop {
+        match attempt() {
+            Err(error) if error.is_full() => {
+                if !told {
+                    tracing::error!("{error}; it is tried again until there is space");
+                    told = true;
+                }
+                if ends.load(Ordering::Relaxed) {
+                    return Ok(false);
+                }
+                thread::sleep(RETRY);
+            }
+            done => return done.map(|()| true),
+        }
+    }
 }
 
 impl Worker {
@@ -281,16 +327,23 @@ impl Worker {
                 position,
                 pieces,
             } => {
-                self.segments.append(&segment, position, &pieces)?;
-                Ok(Some(ticket))
+                let segments = &mut self.segments;
+                let done = when_there_is_space(&self.ends, || {
+                    segments.append(&segment, position, &pieces)
+                })?;
+                Ok(done.then_some(ticket))
             }
             Job::WriteIndex {
                 ticket,
                 segment,
                 bytes,
             } => {
-                self.segments.write_index(&segment, &bytes)?;
+                self.write_index(&segment, &bytes)?;
                 Ok(Some(ticket))
+            }
+            Job::Delete { ticket: 0, segment } => {
+                self.segments.close(&segment);
+                Ok(None)
             }
             Job::Delete { ticket, segment } => {
                 self.segments.delete(&segment)?;
@@ -331,11 +384,32 @@ impl Worker {
                 (self.answer)(Done::Flushed { ticket });
                 Ok(None)
             }
-            Job::Snapshot { group, op, encode } => {
-                self.snapshots.write(group, op, &encode())?;
-                (self.answer)(Done::SnapshotWritten { group, op });
-                Ok(None)
+            Job::Snapshot { group, op, encode } => self.write_snapshot(group, op, encode),
+        }
+    }
+
+    fn write_snapshot(
+        &self,
+        group: ConsensusGroup,
+        op: Op,
+        encode: Encode,
+    ) -> Result<Option<u64>, Error> {
+        let bytes = encode();
+        let snapshots = &self.snapshots;
+        if when_there_is_space(&self.ends, || snapshots.write(group, op, &bytes))? {
+            (self.answer)(Done::SnapshotWritten { group, op });
+        }
+        Ok(None)
+    }
+
+    fn write_index(&self, segment: &SegmentName, bytes: &[u8]) -> Result<(), Error> {
+        match self.segments.write_index(segment, bytes) {
+            // It is made again when it is missed.
+            Err(error) if error.is_full() => {
+                tracing::warn!("{error}; the index is left out");
+                Ok(())
             }
+            written => written,
         }
     }
 }

@@ -5,9 +5,11 @@ use std::{
     io,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
-use journal::{Config, FileId, FileSize, Scan, Scanned, Uncertain, Verdict};
+use journal::{Config, Damage, FileId, FileSize, Scan, Scanned, Uncertain, Verdict};
+use rustix::{fs::FallocateFlags, io::Errno};
 
 use crate::{
     Error,
@@ -16,6 +18,9 @@ use crate::{
 
 /// Bytes read at once.
 const CHUNK: usize = 1024 * 1024;
+
+/// Bytes of a new file that are zeroed and flushed at once.
+const FILL: u64 = 2 * 1024 * 1024;
 
 /// What the journal of a data directory holds.
 #[derive(Debug)]
@@ -41,6 +46,9 @@ pub fn scan_journal(
     uncertain: Option<Uncertain>,
 ) -> Result<FoundJournal, Error> {
     let directory = journal_directory(data);
+    // A process that was killed may have left a name that no power failure has to keep, and what is written
+    // to that file from now on must be found under it.
+    flush_directory(&directory)?;
     let (files, strays) = list(&directory)?;
     let size = files.iter().map(|file| file.size).sum();
     let mut scan = Scan::new(config, files);
@@ -69,11 +77,9 @@ pub fn scan_journal(
     }
     let scanned = scan.finish(uncertain.unwrap_or(Uncertain::Keep));
     if uncertain.is_none() {
-        let verdicts = scanned.damage.iter();
-        let damage: Vec<_> = verdicts
-            .filter(|damage| damage.verdict == Verdict::Uncertain)
-            .cloned()
-            .collect();
+        let is_grave =
+            |damage: &&Damage| damage.verdict == Verdict::Uncertain && damage.loses_prepares();
+        let damage: Vec<_> = scanned.damage.iter().filter(is_grave).cloned().collect();
         if !damage.is_empty() {
             return Err(Error::Uncertain {
                 path: directory,
@@ -120,12 +126,15 @@ pub(crate) fn path_of(directory: &Path, file: FileId) -> PathBuf {
     directory.join(format!("{:010}.journal", file.0))
 }
 
-/// Makes a file of the journal ready: renames an old one, or writes one of zeros; durably.
+/// Makes a file of the journal ready: renames an old one, or makes one that is allocated and full of written
+/// zeros; durably. Once `hurries` is true somebody waits for it, and the rest of the zeros is left out: the
+/// file is as good, its first writes only take longer.
 pub(crate) fn prepare(
     directory: &Path,
     file: FileId,
     from: Option<FileId>,
     size: u64,
+    hurries: &AtomicBool,
 ) -> Result<(), Error> {
     let path = path_of(directory, file);
     match from {
@@ -135,18 +144,38 @@ pub(crate) fn prepare(
         }
         None => {
             let temporary = path.with_extension("new");
-            let options = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .open(&temporary);
-            let new = options.map_err(Error::io("create", &temporary))?;
-            zero(&new, 0, size).map_err(Error::io("write", &temporary))?;
-            new.sync_all().map_err(Error::io("flush", &temporary))?;
+            if let Err(error) = make(&temporary, size, hurries) {
+                // Half a file is of no use, least of all on a full disk.
+                let _ = fs::remove_file(&temporary);
+                return Err(error);
+            }
             fs::rename(&temporary, &path).map_err(Error::io("rename", &temporary))?;
         }
     }
     flush_directory(directory)
+}
+
+fn make(path: &Path, size: u64, hurries: &AtomicBool) -> Result<(), Error> {
+    let options = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path);
+    let new = options.map_err(Error::io("create", path))?;
+    match rustix::fs::fallocate(&new, FallocateFlags::empty(), 0, size) {
+        // A file system that cannot promise space: the zeros take it.
+        Err(Errno::OPNOTSUPP) => new.set_len(size).map_err(Error::io("allocate", path))?,
+        allocated => allocated.map_err(|error| Error::io("allocate", path)(error.into()))?,
+    }
+    let mut at = 0;
+    while at < size && !hurries.load(Ordering::Relaxed) {
+        // In pieces, so that the journal's own flushes wait for few of these bytes.
+        let length = FILL.min(size - at);
+        zero(&new, at, length).map_err(Error::io("write", path))?;
+        new.sync_data().map_err(Error::io("flush", path))?;
+        at += length;
+    }
+    new.sync_all().map_err(Error::io("flush", path))
 }
 
 /// Overwrites a range with zeros.

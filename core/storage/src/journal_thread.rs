@@ -10,7 +10,8 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        mpsc::{self, Receiver, Sender},
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -29,6 +30,9 @@ use crate::{
 
 /// How long no record must come until the last frame is covered by an empty one.
 const QUIET: Duration = Duration::from_millis(1);
+
+/// How long until a full disk is tried again.
+const RETRY: Duration = Duration::from_millis(500);
 
 /// What the journal tells a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +62,8 @@ type Fatal = Arc<dyn Fn(Error) + Send + Sync>;
 #[derive(Debug)]
 pub struct JournalThread {
     handle: JournalHandle,
-    thread: Option<JoinHandle<()>>,
+    /// The journal's, then the one that makes its files.
+    threads: [JoinHandle<()>; 2],
     priority: Priority,
 }
 
@@ -70,6 +75,10 @@ pub struct JournalHandle(Arc<Mailbox>);
 struct Mailbox {
     queue: Mutex<Queue>,
     bell: Condvar,
+    /// The journal waits for the file that is being made.
+    hurries: AtomicBool,
+    /// No further file can be made: the disk is full.
+    is_full: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -84,6 +93,8 @@ enum Message {
     Records(ShardId, Vec<Record>),
     Prepared(FileId),
     Suspend(ConsensusGroup),
+    /// There is no space for the next file.
+    Full,
     Stop,
 }
 
@@ -98,6 +109,13 @@ impl JournalHandle {
     /// Says that a group is out of service: it cannot free what the journal keeps of it.
     pub fn suspend(&self, group: ConsensusGroup) {
         self.send(Message::Suspend(group));
+    }
+
+    /// Whether no further file of the journal can be made because the disk is full. Nothing that does not
+    /// fit into the last one becomes durable until there is space; this turns false by itself then.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        self.0.is_full.load(Ordering::Relaxed)
     }
 
     fn send(&self, message: Message) {
@@ -160,7 +178,7 @@ impl JournalThread {
         let handle = JournalHandle(Arc::new(Mailbox::default()));
         let (files, orders) = mpsc::channel();
         let (ready, is_ready) = mpsc::channel();
-        spawn("journal-files", &directory, {
+        let maker = spawn("journal-files", &directory, {
             let (directory, handle, fatal) =
                 (directory.clone(), handle.clone(), Arc::clone(&fatal));
             move || make_files(&directory, &orders, &handle, &fatal)
@@ -186,7 +204,7 @@ impl JournalThread {
         let priority = is_ready.recv().unwrap_or(Priority::Normal);
         Ok(Self {
             handle,
-            thread: Some(thread),
+            threads: [thread, maker],
             priority,
         })
     }
@@ -203,12 +221,14 @@ impl JournalThread {
         self.priority
     }
 
-    /// Writes and flushes what was handed over, and ends the thread.
-    pub fn stop(mut self) {
+    /// Writes and flushes what was handed over, and ends the threads.
+    pub fn stop(self) {
         self.handle.send(Message::Stop);
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads {
             // A panic of the thread was told on standard error.
             let _ = thread.join();
+            // A file in the making is of no use any more.
+            self.handle.0.hurries.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -241,19 +261,63 @@ fn make_files(directory: &Path, orders: &Receiver<Order>, handle: &JournalHandle
     for order in orders {
         let made = match order {
             Order::Prepare { file, from, size } => {
-                prepare(directory, file, from, size).map(|()| handle.send(Message::Prepared(file)))
-            }
-            Order::Delete { file } => {
-                let path = path_of(directory, file);
-                match fs::remove_file(&path).map_err(Error::io("delete", &path)) {
-                    Err(error) if error.is_missing() => Ok(()),
-                    other => other,
+                match make_file(directory, orders, handle, (file, from, size)) {
+                    Some(made) => made.map(|()| handle.send(Message::Prepared(file))),
+                    None => return,
                 }
             }
+            Order::Delete { file } => delete(directory, file),
         };
         if let Err(error) = made {
             return fatal(error);
         }
+    }
+}
+
+/// Makes a file, as soon as there is space for it; `None` when nobody waits for it any more.
+fn make_file(
+    directory: &Path,
+    orders: &Receiver<Order>,
+    handle: &JournalHandle,
+    (file, from, size): (FileId, Option<FileId>, u64),
+) -> Option<Result<(), Error>> {
+    let Mailbox {
+        hurries, is_full, ..
+    } = &*handle.0;
+    loop {
+        match prepare(directory, file, from, size, hurries) {
+            Err(error) if error.is_full() => {
+                if !is_full.swap(true, Ordering::Relaxed) {
+                    tracing::error!("{error}; what does not fit into the last one has to wait");
+                    handle.send(Message::Full);
+                }
+            }
+            made => {
+                hurries.store(false, Ordering::Relaxed);
+                if is_full.swap(false, Ordering::Relaxed) {
+                    tracing::info!("there is space for the journal again");
+                }
+                return Some(made);
+            }
+        }
+        match orders.recv_timeout(RETRY) {
+            Ok(Order::Delete { file }) => {
+                if let Err(error) = delete(directory, file) {
+                    return Some(Err(error));
+                }
+            }
+            // One file is made at a time.
+            Ok(Order::Prepare { .. }) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return None,
+        }
+    }
+}
+
+fn delete(directory: &Path, file: FileId) -> Result<(), Error> {
+    let path = path_of(directory, file);
+    match fs::remove_file(&path).map_err(Error::io("delete", &path)) {
+        Err(error) if error.is_missing() => Ok(()),
+        other => other,
     }
 }
 
@@ -279,10 +343,20 @@ impl Writer {
             if !told && self.journal.is_ready() {
                 told = tell_ready();
             }
-            if stopping && !self.journal.is_stalled() {
-                return Ok(());
-            }
             let wants_quiet = self.journal.wants_quiet();
+            let stalled = self.journal.is_stalled();
+            self.handle.0.hurries.store(stalled, Ordering::Relaxed);
+            if stopping {
+                if wants_quiet {
+                    // The next start then finds nothing that it has to wonder about.
+                    self.journal.handle(Input::Quiet);
+                    continue;
+                }
+                // What waits for space that does not come was never acknowledged.
+                if !stalled || self.handle.is_disk_full() {
+                    return Ok(());
+                }
+            }
             let messages = self.handle.receive(wants_quiet.then_some(QUIET));
             if messages.is_empty() && wants_quiet {
                 self.journal.handle(Input::Quiet);
@@ -307,6 +381,7 @@ impl Writer {
                 }
                 Message::Prepared(file) => self.journal.handle(Input::Prepared { file }),
                 Message::Suspend(group) => self.journal.handle(Input::Suspend { group }),
+                Message::Full => {}
                 Message::Stop => *stopping = true,
             }
         }

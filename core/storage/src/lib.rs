@@ -15,6 +15,8 @@ mod priority;
 mod probe;
 mod segments;
 mod snapshots;
+#[cfg(test)]
+mod tests;
 
 pub use directory::{DataDirectory, Format};
 pub use error::Error;

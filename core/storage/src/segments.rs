@@ -132,6 +132,11 @@ impl Segments {
         ignore_missing(fs::remove_dir_all(&path).map_err(Error::io("delete", &path)))
     }
 
+    /// Closes a segment's file.
+    pub fn close(&mut self, name: &SegmentName) {
+        self.open.remove(name);
+    }
+
     /// Closes the files of a partition's incarnation.
     pub fn forget(
         &mut self,

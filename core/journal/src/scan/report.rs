@@ -115,6 +115,18 @@ pub struct Damage {
     pub affected: Affected,
 }
 
+impl Damage {
+    /// Whether a prepare is, or may be, lost. Damage that hit nothing but padding, or what is there a second
+    /// time, loses none.
+    #[must_use]
+    pub fn loses_prepares(&self) -> bool {
+        match &self.affected {
+            Affected::Any => true,
+            Affected::Groups(groups) => !groups.is_empty(),
+        }
+    }
+}
+
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,0 +1,331 @@
+//! What threads do at the edges: a stop, a crash in the middle of a write, a full disk.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::FileExt,
+    path::Path,
+    process::Command,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use journal::{
+    Config, Effect, FileId, Input, Journal, Record, Ticket, Uncertain, UnitSize, Verdict,
+};
+use wire::{
+    ConsensusGroup, Incarnation, Offset, PartitionId, PartitionKey, PrepareHeader, ShardId,
+    StreamId, TopicId,
+};
+
+use crate::{
+    Done, Error, FileKind, FileThreads, Job, JournalEvent, JournalThread, SegmentName,
+    journal_files::{path_of, prepare},
+    paths::{create_directory, journal_directory},
+    scan_journal,
+};
+
+/// Longer than anything here takes, on any machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn config() -> Config {
+    Config {
+        file_size: 512 * 1024,
+        first_file_size: 128 * 1024,
+        frame_size: 64 * 1024,
+        live_max: 4 * 1024 * 1024,
+        checkpoint_at: 2 * 1024 * 1024,
+        ..Config::new(7, UnitSize::Bytes512)
+    }
+}
+
+fn record(group: u16, op: u64, size: usize) -> Record {
+    let body = Bytes::from(vec![u8::try_from(op % 251).expect("less"); size]);
+    Record::Prepare {
+        header: PrepareHeader {
+            group,
+            op,
+            ..PrepareHeader::default()
+        }
+        .sealed(&body),
+        body,
+    }
+}
+
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    create_directory(&journal_directory(directory.path())).expect("it is ours");
+    directory
+}
+
+/// A running journal, and what it tells.
+struct Running {
+    thread: JournalThread,
+    events: Receiver<JournalEvent>,
+    flushed: BTreeMap<ShardId, Ticket>,
+}
+
+impl Running {
+    fn start(data: &Path, uncertain: Option<Uncertain>) -> Self {
+        let found = scan_journal(data, config(), uncertain).expect("it can be started");
+        let (tell, events) = mpsc::channel();
+        let listener = Box::new(move |event| tell.send(event).unwrap_or_default());
+        let journal = Journal::resume(config(), found.scanned.resume);
+        let fatal = Arc::new(|error: Error| panic!("{error}"));
+        let thread = JournalThread::start(data, journal, listener, fatal);
+        Self {
+            thread: thread.expect("a thread"),
+            events,
+            flushed: BTreeMap::new(),
+        }
+    }
+
+    fn write(&mut self, records: Vec<Record>) {
+        let mut records = records;
+        let last = records.len() as u64 + self.flushed.get(&ShardId(0)).map_or(0, |t| t.0);
+        self.thread.handle().submit(ShardId(0), &mut records);
+        self.wait(ShardId(0), Ticket(last));
+    }
+
+    fn wait(&mut self, shard: ShardId, ticket: Ticket) {
+        while self
+            .flushed
+            .get(&shard)
+            .is_none_or(|flushed| *flushed < ticket)
+        {
+            let event = self.events.recv_timeout(PATIENCE);
+            if let JournalEvent::Progress { shard, progress } = event.expect("it goes on") {
+                self.flushed.insert(shard, progress.flushed);
+            }
+        }
+    }
+}
+
+fn ops(data: &Path, group: u16) -> Vec<u64> {
+    let found = scan_journal(data, config(), Some(Uncertain::Keep)).expect("it is readable");
+    let group = found.scanned.groups.get(&ConsensusGroup(group));
+    let prepares = group.map(|group| group.prepares.iter().map(|prepare| prepare.header.op));
+    prepares.map_or_else(Vec::new, Iterator::collect)
+}
+
+fn verdicts(data: &Path) -> Vec<Verdict> {
+    let found = scan_journal(data, config(), Some(Uncertain::Keep)).expect("it is readable");
+    found.scanned.damage.iter().map(|d| d.verdict).collect()
+}
+
+/// Hands records over and writes them without a thread; the last frame goes to the file only in those of
+/// its units that `keeps` names, and is not flushed.
+fn crash_after(data: &Path, records: Vec<Record>, keeps: impl Fn(usize) -> bool) {
+    let directory = journal_directory(data);
+    let found = scan_journal(data, config(), Some(Uncertain::Keep)).expect("it is readable");
+    let mut journal = Journal::resume(config(), found.scanned.resume);
+    let mut records = Some(records);
+    while let Some(effect) = journal.next_effect() {
+        match effect {
+            Effect::Write { file, position } => {
+                let file = fs::File::options()
+                    .write(true)
+                    .open(path_of(&directory, file));
+                let file = file.expect("it is there");
+                if !journal.is_ready() && records.is_some() {
+                    file.write_all_at(journal.frame(), position).expect("space");
+                    continue;
+                }
+                for (index, unit) in journal.frame().chunks(512).enumerate() {
+                    if keeps(index) || records.is_some() {
+                        let position = position + index as u64 * 512;
+                        file.write_all_at(unit, position).expect("space");
+                    }
+                }
+                if records.is_none() {
+                    return;
+                }
+            }
+            Effect::Flush { .. } => journal.handle(Input::Flushed),
+            Effect::Prepare { file, from, size } => {
+                prepare(&directory, file, from, size, &false.into()).expect("space");
+                journal.handle(Input::Prepared { file });
+            }
+            Effect::Progress { .. }
+            | Effect::CheckpointWanted { .. }
+            | Effect::Delete { .. }
+            | Effect::Zero { .. }
+            | Effect::Read { .. } => {}
+        }
+        if journal.is_ready()
+            && let Some(records) = records.take()
+        {
+            for record in records {
+                let shard = ShardId(0);
+                journal.handle(Input::Record { shard, record });
+            }
+        }
+    }
+}
+
+#[test]
+fn clean_stop_covers_the_last_frame() {
+    let directory = directory();
+    let mut running = Running::start(directory.path(), None);
+    running.write(vec![record(1, 1, 100)]);
+    running.thread.stop();
+    let path = path_of(&journal_directory(directory.path()), FileId(1));
+    let mut bytes = fs::read(&path).expect("it is there");
+    bytes[200] ^= 1;
+    fs::write(&path, bytes).expect("it is ours");
+    // Known to be flushed, since a frame follows it.
+    assert_eq!(verdicts(directory.path()), [Verdict::Rotten]);
+}
+
+#[test]
+fn torn_tail_is_cut_at_the_next_start() {
+    let directory = directory();
+    let mut running = Running::start(directory.path(), None);
+    running.write(vec![record(1, 1, 100)]);
+    running.thread.stop();
+    crash_after(directory.path(), vec![record(1, 2, 20_000)], |unit| {
+        unit != 7
+    });
+    assert_eq!(verdicts(directory.path()), [Verdict::Torn]);
+    let mut running = Running::start(directory.path(), None);
+    assert_eq!(verdicts(directory.path()), []);
+    running.write(vec![record(1, 2, 100)]);
+    running.thread.stop();
+    assert_eq!(ops(directory.path(), 1), [1, 2]);
+}
+
+#[test]
+fn what_was_written_and_not_flushed_is_written_again_before_it_counts() {
+    let directory = directory();
+    let mut running = Running::start(directory.path(), None);
+    running.write(vec![record(1, 1, 100)]);
+    running.thread.stop();
+    crash_after(directory.path(), vec![record(1, 2, 5_000)], |_| true);
+    let running = Running::start(directory.path(), None);
+    running.thread.stop();
+    assert_eq!(ops(directory.path(), 1), [1, 2]);
+}
+
+/// A file system of its own with `size` bytes, where the machine allows that.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount(size: &str) -> Option<Self> {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(directory.path())
+            .output();
+        let mounted = mounted.is_ok_and(|output| output.status.success());
+        mounted.then_some(Self(directory))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
+    }
+}
+
+#[test]
+fn full_disk_makes_records_wait_until_there_is_space() {
+    let Some(disk) = SmallDisk::mount("3m") else {
+        eprintln!("skipped: no file system can be mounted here");
+        return;
+    };
+    let data = disk.0.path();
+    create_directory(&journal_directory(data)).expect("there is space");
+    let mut running = Running::start(data, None);
+    let handle = running.thread.handle();
+    fs::write(data.join("occupant"), vec![1; 2 * 1024 * 1024]).expect("there is space");
+    let mut written = 0;
+    let write = |written: &mut u64| {
+        *written += 1;
+        handle.submit(ShardId(0), &mut vec![record(1, *written, 30_000)]);
+    };
+    while !handle.is_disk_full() {
+        assert!(written < 200);
+        write(&mut written);
+        match running.events.recv_timeout(PATIENCE) {
+            Ok(JournalEvent::Progress { shard, progress }) => {
+                running.flushed.insert(shard, progress.flushed);
+            }
+            Ok(JournalEvent::CheckpointWanted { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    // More than the last file takes.
+    for _ in 0..20 {
+        write(&mut written);
+    }
+    fs::remove_file(data.join("occupant")).expect("it is there");
+    running.wait(ShardId(0), Ticket(written));
+    let start = Instant::now();
+    while handle.is_disk_full() {
+        assert!(start.elapsed() < PATIENCE);
+        thread::yield_now();
+    }
+    running.thread.stop();
+    assert_eq!(verdicts(data), []);
+    assert_eq!(ops(data, 1), (1..=written).collect::<Vec<_>>());
+}
+
+fn segment() -> SegmentName {
+    SegmentName {
+        group: ConsensusGroup(1),
+        partition: PartitionKey {
+            stream: StreamId(1),
+            topic: TopicId(2),
+            partition: PartitionId(0),
+        },
+        incarnation: Incarnation(4),
+        base: Offset(0),
+    }
+}
+
+#[test]
+fn full_disk_makes_appends_wait_and_reads_go_on() {
+    let Some(disk) = SmallDisk::mount("1m") else {
+        eprintln!("skipped: no file system can be mounted here");
+        return;
+    };
+    let data = disk.0.path();
+    let (tell, answers) = mpsc::channel();
+    let answer = Arc::new(move |done| tell.send(done).unwrap_or_default());
+    let fatal = Arc::new(|error: Error| panic!("{error}"));
+    let files = FileThreads::start(data, 0, answer, fatal).expect("threads");
+    let append = |ticket, position, size| Job::Append {
+        ticket,
+        segment: segment(),
+        position,
+        pieces: vec![Bytes::from(vec![5; size])],
+    };
+    files.submit(append(1, 0, 1_000));
+    let first = answers.recv_timeout(PATIENCE);
+    assert!(matches!(first, Ok(Done::Changed { ticket: 1 })));
+    fs::write(data.join("occupant"), vec![1; 900 * 1024]).expect("there is space");
+    files.submit(append(2, 1_000, 300 * 1024));
+    files.submit(Job::Read {
+        ticket: 3,
+        segment: segment(),
+        kind: FileKind::Segment,
+        position: 0,
+        length: 10,
+    });
+    let read = answers.recv_timeout(PATIENCE);
+    assert!(matches!(
+        read,
+        Ok(Done::Read {
+            ticket: 3,
+            result: Ok(_)
+        })
+    ));
+    fs::remove_file(data.join("occupant")).expect("it is there");
+    let last = answers.recv_timeout(PATIENCE);
+    assert!(matches!(last, Ok(Done::Changed { ticket: 2 })));
+}
