@@ -1,31 +1,31 @@
 //! Producers that send as fast as they are answered.
 
-use std::{
-    collections::VecDeque,
-    ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::VecDeque, ops::Range, time::Duration};
 
 use cohort::{Client, Delivery, Message, Producer};
-use tokio::{runtime::Runtime, task::JoinHandle};
+use tokio::{runtime::Runtime, sync::watch, task::JoinHandle};
 use wire::TopicDetails;
 
 use crate::{Ledger, PATIENCE, Tag};
 
 /// Messages that a producer has unanswered at most.
-const WINDOW: usize = 500;
+const WINDOW: usize = 200;
 
 /// Producers of the SDK, each with a session of its own, which reconnect by themselves. They note everything
 /// in a [`Ledger`]. Dropping it ends them where they are.
 #[derive(Debug)]
 pub struct Load {
     tasks: Vec<JoinHandle<()>>,
-    stopping: Arc<AtomicBool>,
+    wish: watch::Sender<Wish>,
     runtime: Option<Runtime>,
+}
+
+/// What producers are to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    Send,
+    Hold,
+    Finish,
 }
 
 impl Load {
@@ -41,17 +41,27 @@ impl Load {
             .enable_all()
             .build()
             .expect("make a runtime");
-        let stopping = Arc::new(AtomicBool::new(false));
+        let (wish, wished) = watch::channel(Wish::Send);
         let mut tasks = Vec::new();
         for number in producers {
             let work = runtime.block_on(Work::begin(url, topic, number));
-            tasks.push(runtime.spawn(work.run(ledger.clone(), Arc::clone(&stopping))));
+            tasks.push(runtime.spawn(work.run(ledger.clone(), wished.clone())));
         }
         Self {
             tasks,
-            stopping,
+            wish,
             runtime: Some(runtime),
         }
+    }
+
+    /// Gives the producers nothing more to send, until [`Load::go_on`]. What is unanswered they repeat.
+    pub fn hold(&self) {
+        self.wish.send_replace(Wish::Hold);
+    }
+
+    /// Ends [`Load::hold`].
+    pub fn go_on(&self) {
+        self.wish.send_replace(Wish::Send);
     }
 
     /// Sends nothing more, and waits until everything is answered.
@@ -59,7 +69,7 @@ impl Load {
     /// # Panics
     /// When that takes longer than [`PATIENCE`], or a producer has failed.
     pub fn finish(mut self) {
-        self.stopping.store(true, Ordering::Relaxed);
+        self.wish.send_replace(Wish::Finish);
         let tasks = std::mem::take(&mut self.tasks);
         let runtime = self
             .runtime
@@ -101,16 +111,18 @@ impl Work {
         }
     }
 
-    async fn run(self, ledger: Ledger, stopping: Arc<AtomicBool>) {
+    async fn run(self, ledger: Ledger, mut wished: watch::Receiver<Wish>) {
         let mut waiting: VecDeque<(Tag, Delivery)> = VecDeque::new();
         loop {
-            if waiting.len() >= WINDOW || stopping.load(Ordering::Relaxed) {
-                let Some((tag, delivery)) = waiting.pop_front() else {
+            let wish = *wished.borrow_and_update();
+            if waiting.len() >= WINDOW || wish != Wish::Send {
+                if let Some((tag, delivery)) = waiting.pop_front() {
+                    // A message that failed may be there or not: it was never acknowledged.
+                    if let Ok(receipt) = delivery.await {
+                        ledger.acknowledge(tag, receipt.partition.0, receipt.offset);
+                    }
+                } else if wish == Wish::Finish || wished.changed().await.is_err() {
                     break;
-                };
-                // A message that failed may be there or not: it was never acknowledged.
-                if let Ok(receipt) = delivery.await {
-                    ledger.acknowledge(tag, receipt.partition.0, receipt.offset);
                 }
                 continue;
             }

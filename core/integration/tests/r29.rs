@@ -166,6 +166,7 @@ fn r29_3_sigkill_under_load_loses_nothing_acknowledged() {
         server = until("the address is free again", || site.try_start().ok());
         let found = ledger.check(&mut Connection::login(address), &topic);
         assert!(found.acknowledged > before, "{found:?}");
+        load.go_on();
     }
     load.finish();
     let found = ledger.check(&mut Connection::login(address), &topic);
