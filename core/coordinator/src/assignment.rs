@@ -16,9 +16,10 @@
 //!    then of the others to those that more than their base is planned for (they were promised the extra
 //!    before), then to those that own more, then to lower ids.
 //! 2. A member that holds more than its quota gives up the difference: first what is being revoked from
-//!    it already, then what it waits for from nobody (nobody notices), then what it owns, most recently
-//!    granted first. A member that has more revocations than it has to give up gets some of them
-//!    cancelled: first those whose target is gone or itself full, then those granted to it longest ago.
+//!    it already, then what comes to it from nobody, since it does not know of that yet, then what it
+//!    owns, in each case most recently planned or granted first (ties: highest id). A member that has
+//!    more revocations than it has to give up gets some of them cancelled: first those whose target is
+//!    gone or has more coming than room, then those granted to it longest ago (ties: lowest id).
 //! 3. A member that holds less than its quota has room. What is on its way to it from an owner stays so,
 //!    as far as there is room.
 //! 4. All the rest needs a target: partitions without a holder, those given up in step 2, and moves whose
@@ -47,7 +48,7 @@
 //! is planned for each member equal to its quota. Completions, take-overs, resets and purges change no
 //! heir; a holder stays or becomes the heir. So if the extras go to the same members again, steps 2 to 4
 //! find nothing to do. If some member without an extra holds more than its base, it has moves away from
-//! it that are not complete, and held even more when the plan was made: then every extra went to a member
+//! it that are not complete, and held no less when the plan was made: then every extra went to a member
 //! that held more than its base, and still does, because it gives up only what is above its quota. Among
 //! those, the ones with an extra are the ones for which more than the base is planned. If no member
 //! without an extra holds more than its base, then all that do have one, and the rest goes again to those
@@ -251,7 +252,7 @@ impl<'a> Planner<'a> {
         for share in &mut self.shares {
             let exact = partitions * share.weight;
             share.base = narrow(exact / weights);
-            share.fraction = exact % weights != 0;
+            share.fraction = !exact.is_multiple_of(weights);
             share.quota = share.base;
             left -= u64::from(share.base);
         }

@@ -93,6 +93,11 @@ impl ConsumerGroups {
         self.groups.get(&group)
     }
 
+    /// A group by its id, to apply an operation to it.
+    pub fn group_mut(&mut self, group: ConsumerGroupId) -> Option<&mut ConsumerGroup> {
+        self.groups.get_mut(&group)
+    }
+
     /// A group by what a client calls it. Numbers are ids and names are names.
     ///
     /// # Errors

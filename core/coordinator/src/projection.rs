@@ -146,7 +146,8 @@ impl GroupProjection {
         moving.map(|(entry, ownership)| (partition(entry), self.resolved(ownership)))
     }
 
-    fn views(&self) -> impl ExactSizeIterator<Item = OwnershipView> {
+    /// The state of every partition, in order of ids.
+    pub fn views(&self) -> impl ExactSizeIterator<Item = OwnershipView> {
         self.ownership.iter().map(|entry| self.resolved(entry))
     }
 

@@ -51,8 +51,10 @@ pub struct ConsumerGroup {
 /// What one op has done so far.
 pub(crate) struct Step {
     pub(crate) at: At,
-    /// Entries that were touched, as they were before, perhaps several times; the first one counts.
-    touched: Vec<(usize, Ownership<Slot>)>,
+    /// Entries that were touched, as they were before, each once.
+    touched: Vec<(u32, Ownership<Slot>)>,
+    /// By entry, as far as any was touched.
+    seen: Vec<bool>,
     pub(crate) members: Vec<MemberChange>,
     options: bool,
     partitions: bool,
@@ -63,6 +65,7 @@ impl Step {
         Self {
             at,
             touched: Vec::new(),
+            seen: Vec::new(),
             members: Vec::new(),
             options: false,
             partitions: false,
@@ -280,12 +283,15 @@ impl ConsumerGroup {
         if self.plan_pending.is_some() {
             return;
         }
-        for (entry, decision) in plan(&self.members, &self.ownership) {
+        let decisions = plan(&self.members, &self.ownership);
+        step.touched.reserve(decisions.len());
+        for (entry, decision) in decisions {
+            let at = step.at;
             let ownership = self.touch(step, entry);
             match decision {
-                Decision::Assign { to } => ownership.assign(step.at, to),
-                Decision::Cancel => ownership.cancel(step.at),
-                Decision::Strand => ownership.strand(step.at),
+                Decision::Assign { to } => ownership.assign(at, to),
+                Decision::Cancel => ownership.cancel(at),
+                Decision::Strand => ownership.strand(at),
             }
         }
     }
@@ -293,19 +299,22 @@ impl ConsumerGroup {
     /// An entry that is about to change.
     pub(crate) fn touch(&mut self, step: &mut Step, entry: usize) -> &mut Ownership<Slot> {
         let ownership = &mut self.ownership[entry];
-        step.touched.push((entry, *ownership));
+        if step.seen.len() <= entry {
+            step.seen.resize(entry + 1, false);
+        }
+        if !core::mem::replace(&mut step.seen[entry], true) {
+            step.touched.push((partition(entry).0, *ownership));
+        }
         ownership
     }
 
     /// Ends an op: counts the generation and says what has changed.
     pub(crate) fn finish(&mut self, mut step: Step) -> GroupChange {
-        // Stable, so that of several states of an entry the first one stays in front.
-        step.touched.sort_by_key(|(entry, _)| *entry);
-        step.touched.dedup_by_key(|(entry, _)| *entry);
         // A partition that is gone counts as one that was never owned.
-        let now = |entry: usize| self.ownership.get(entry).copied();
+        let now = |entry: u32| self.ownership.get(index(PartitionId(entry))).copied();
         step.touched
             .retain(|(entry, before)| now(*entry).unwrap_or(Ownership::NEVER) != *before);
+        step.touched.sort_by_key(|(entry, _)| *entry);
         let reassigned = !step.touched.is_empty();
 
         let mut owners = Vec::new();
@@ -314,7 +323,7 @@ impl ConsumerGroup {
             owners.extend(before.owner());
             if let Some(after) = now(*entry) {
                 owners.extend(after.owner());
-                ownership.push((partition(*entry), self.named(&after)));
+                ownership.push((PartitionId(*entry), self.named(&after)));
             }
         }
         self.generation.0 += u64::from(reassigned);

@@ -147,6 +147,9 @@ fn weights_set_the_shares_and_stand_bys_wait() {
     assert_eq!(table.counts(), [12], "when all stand by, all serve");
 }
 
+/// Larger cases are not tried.
+const ASSIGNMENTS_MAX: usize = 3_000;
+
 /// The least number of partitions that have to leave their holder, by trying every assignment in which
 /// each member's count is its exact share, rounded down or up.
 fn fewest_moves(model: &Model) -> usize {
@@ -211,10 +214,7 @@ fn check_plan(before: &Model, after: &Model, operation: &Do, equal: bool) -> Che
     let restarts = matches!(operation, Do::Purge { .. } | Do::Reset { .. });
     let completes = matches!(operation, Do::Complete { .. } | Do::CompleteAny { .. });
     if restarts || completes {
-        for (before, after) in before.partitions.iter().zip(&after.partitions) {
-            prop_assert_eq!(before.heir(), after.heir(), "{:?} moves nothing", operation);
-        }
-        return Ok(());
+        return check_same_heirs(before, after, operation);
     }
     let planned_on = before_plan(before, after);
     let moved = planned_on
@@ -225,7 +225,10 @@ fn check_plan(before: &Model, after: &Model, operation: &Do, equal: bool) -> Che
             let holder = planned_on.holder(before);
             holder.is_some_and(|holder| after.heir() != Some(holder))
         });
-    prop_assert_eq!(moved.count(), fewest_moves(&planned_on), "{:?}", operation);
+    let partitions = u32::try_from(after.partitions.len()).unwrap();
+    if after.members.len().saturating_pow(partitions) <= ASSIGNMENTS_MAX {
+        prop_assert_eq!(moved.count(), fewest_moves(&planned_on), "{:?}", operation);
+    }
 
     // Who leaves takes nothing away from those who stay. With unequal weights it may: roundings change.
     let leaves = matches!(
@@ -248,13 +251,18 @@ fn check_plan(before: &Model, after: &Model, operation: &Do, equal: bool) -> Che
     Ok(())
 }
 
+fn check_same_heirs(before: &Model, after: &Model, operation: &Do) -> Checked {
+    for (before, after) in before.partitions.iter().zip(&after.partitions) {
+        prop_assert_eq!(before.heir(), after.heir(), "{:?} moves nothing", operation);
+    }
+    Ok(())
+}
+
 /// A take-over plans by holders that it has just made, so it is judged by its own rule: nothing moves.
 fn takes_over(before: &Model, after: &Model) -> bool {
     before.members.iter().any(|(id, member)| {
-        after
-            .members
-            .get(id)
-            .is_some_and(|now| now.session != member.session)
+        let now = after.members.get(id);
+        now.is_some_and(|now| now.session != member.session || member.detached && !now.detached)
     })
 }
 
@@ -266,6 +274,8 @@ fn play(partitions: u32, operations: &[Do], equal: bool) -> Checked {
         let after = seen(&run.group);
         if !takes_over(&before, &after) {
             check_plan(&before, &after, operation, equal)?;
+        } else if equal {
+            check_same_heirs(&before, &after, operation)?;
         }
     }
     Ok(())

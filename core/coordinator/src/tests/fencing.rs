@@ -62,20 +62,7 @@ struct InFlight {
 
 #[derive(Clone, Debug)]
 enum Act {
-    Join {
-        client: u8,
-        instance: bool,
-    },
-    Leave {
-        client: u8,
-    },
-    Expire {
-        nth: u8,
-    },
-    Reset {
-        partition: u32,
-        offset: Option<u8>,
-    },
+    Metadata(Change),
     Follow {
         node: usize,
         ops: u8,
@@ -116,28 +103,38 @@ enum Act {
 fn act() -> impl Strategy<Value = Act> {
     use proptest::prelude::any;
     let client = || 1..5_u8;
+    // Above the clients: whoever owns the partition, as the node sees it.
+    let asker = || 1..12_u8;
     let node = || 0..NODES;
     let partition = || 0..PARTITIONS;
     prop_oneof![
-        4 => (client(), any::<bool>()).prop_map(|(client, instance)| Act::Join { client, instance }),
-        1 => client().prop_map(|client| Act::Leave { client }),
-        1 => (0..4_u8).prop_map(|nth| Act::Expire { nth }),
+        4 => (client(), proptest::bool::weighted(0.2)).prop_map(|(client, instance)| Act::Metadata(Change::Join { client, instance })),
+        1 => client().prop_map(|client| Act::Metadata(Change::Leave { client })),
+        1 => (0..4_u8).prop_map(|nth| Act::Metadata(Change::Expire { nth })),
         1 => (partition(), proptest::option::of(0..9_u8))
-            .prop_map(|(partition, offset)| Act::Reset { partition, offset }),
-        8 => (node(), 1..4_u8).prop_map(|(node, ops)| Act::Follow { node, ops }),
-        10 => (node(), client(), partition(), any::<u8>()).prop_map(
+            .prop_map(|(partition, offset)| Act::Metadata(Change::Reset { partition, offset })),
+        10 => (node(), 1..4_u8).prop_map(|(node, ops)| Act::Follow { node, ops }),
+        20 => (node(), asker(), partition(), any::<u8>()).prop_map(
             |(node, client, partition, epoch)| Act::Poll { node, client, partition, epoch }
         ),
-        10 => (node(), client(), partition(), any::<u8>(), any::<u8>()).prop_map(
+        15 => (node(), asker(), partition(), any::<u8>(), any::<u8>()).prop_map(
             |(node, client, partition, epoch, offset)| Act::Store { node, client, partition, epoch, offset }
         ),
-        3 => (node(), client(), partition(), any::<u8>(), any::<u8>()).prop_map(
+        5 => (node(), asker(), partition(), any::<u8>(), any::<u8>()).prop_map(
             |(node, client, partition, epoch, planned)| Act::Release { node, client, partition, epoch, planned }
         ),
         8 => any::<u8>().prop_map(|nth| Act::Land { nth }),
         5 => (node(), any::<bool>()).prop_map(|(node, timed_out)| Act::Reconcile { node, timed_out }),
         5 => (any::<u8>(), any::<bool>()).prop_map(|(nth, again)| Act::Complete { nth, again }),
     ]
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Join { client: u8, instance: bool },
+    Leave { client: u8 },
+    Expire { nth: u8 },
+    Reset { partition: u32, offset: Option<u8> },
 }
 
 struct Planes {
@@ -183,8 +180,8 @@ impl Planes {
 
     fn run(&mut self, act: &Act) -> Checked {
         match act {
-            Act::Join { .. } | Act::Leave { .. } | Act::Expire { .. } | Act::Reset { .. } => {
-                self.metadata(act);
+            Act::Metadata(change) => {
+                self.metadata(change);
                 Ok(())
             }
             Act::Follow { node, ops } => {
@@ -197,8 +194,9 @@ impl Planes {
                 partition,
                 epoch,
             } => {
-                let claim = self.claim(*client, *epoch, Intent::Poll);
-                self.poll(*node, PartitionId(*partition), &claim)
+                let at = (*node, PartitionId(*partition));
+                let claim = self.claim(at, *client, *epoch, Intent::Poll);
+                self.poll(at, &claim)
             }
             Act::Store {
                 node,
@@ -207,8 +205,9 @@ impl Planes {
                 epoch,
                 offset,
             } => {
-                let claim = self.claim(*client, *epoch, Intent::Store);
-                self.store(*node, PartitionId(*partition), &claim, *offset);
+                let at = (*node, PartitionId(*partition));
+                let claim = self.claim(at, *client, *epoch, Intent::Store);
+                self.store(at, &claim, *offset);
                 Ok(())
             }
             Act::Release {
@@ -218,9 +217,10 @@ impl Planes {
                 epoch,
                 planned,
             } => {
-                let planned = Epoch(self.epoch(*planned));
-                let claim = self.claim(*client, *epoch, Intent::Release { planned });
-                self.store(*node, PartitionId(*partition), &claim, 200);
+                let at = (*node, PartitionId(*partition));
+                let planned = Epoch(self.epoch(at, *planned));
+                let claim = self.claim(at, *client, *epoch, Intent::Release { planned });
+                self.store(at, &claim, 200);
                 Ok(())
             }
             Act::Land { nth } => self.land(usize::from(*nth)),
@@ -235,11 +235,11 @@ impl Planes {
         }
     }
 
-    fn metadata(&mut self, act: &Act) {
+    fn metadata(&mut self, change: &Change) {
         self.op += 1;
         let now = at(self.op);
-        let change = match act {
-            Act::Join { client, instance } => {
+        let change = match change {
+            Change::Join { client, instance } => {
                 // Every process that has the instance id logs in anew.
                 let known = self.sessions.get(client).copied();
                 let session = known.filter(|_| !instance).unwrap_or(self.op);
@@ -256,16 +256,16 @@ impl Planes {
                 }
                 joined.ok().map(|(_, change)| change)
             }
-            Act::Leave { client } => {
+            Change::Leave { client } => {
                 let session = SessionNumber(self.sessions.get(client).copied().unwrap_or(0));
                 self.group.leave(now, client_id(*client), session).ok()
             }
-            Act::Expire { nth } => {
+            Change::Expire { nth } => {
                 let member = self.group.members().nth(usize::from(*nth));
                 let member = member.map(|it| (it.id, it.session));
                 member.map(|member| self.group.expire(now, &[member]))
             }
-            Act::Reset { partition, offset } => {
+            Change::Reset { partition, offset } => {
                 let to = offset.map_or(ResetTo::Nothing, |it| ResetTo::Offset(Offset(it.into())));
                 let partitions = vec![(PartitionId(*partition), to)];
                 Some(
@@ -280,7 +280,6 @@ impl Planes {
                         .unwrap(),
                 )
             }
-            other => panic!("{other:?} is no metadata op"),
         };
         self.publish(change);
     }
@@ -311,26 +310,34 @@ impl Planes {
         Op(self.nodes[node].1 as u64 + 1)
     }
 
-    /// One that there has been, mostly of late, or one that nobody has.
-    fn epoch(&self, pick: u8) -> u64 {
+    /// Mostly what a member that is as old as the node would say; else one that there has been, or one
+    /// that nobody has.
+    fn epoch(&self, (node, partition): (usize, PartitionId), pick: u8) -> u64 {
+        let view = self.nodes[node].0.view(partition).unwrap();
         let back = usize::from(pick % 16);
-        match self.epochs.len().checked_sub(back) {
-            Some(index) if back > 0 => self.epochs[index],
-            Some(_) | None => self.op + 5,
+        match pick {
+            0..100 => view.epoch.0,
+            100..160 => view.moving().map_or(view.epoch, |to| to.epoch).0,
+            160..250 if back < self.epochs.len() => self.epochs[self.epochs.len() - 1 - back],
+            _ => self.op + 5,
         }
     }
 
-    fn claim(&self, client: u8, epoch: u8, intent: Intent) -> Claim {
-        let session = self.sessions.get(&client).copied().unwrap_or(0);
+    fn claim(&self, at: (usize, PartitionId), client: u8, epoch: u8, intent: Intent) -> Claim {
+        let view = self.nodes[at.0].0.view(at.1).unwrap();
+        let known = self.sessions.get(&client).copied().unwrap_or(0);
+        let known = (client_id(client), SessionNumber(known));
+        let owner = view.owner().map(|owner| (owner.client, owner.session));
+        let (client, session) = owner.filter(|_| client >= 5).unwrap_or(known);
         Claim {
-            client: client_id(client),
-            session: SessionNumber(session),
-            epoch: Epoch(self.epoch(epoch)),
+            client,
+            session,
+            epoch: Epoch(self.epoch(at, epoch)),
             intent,
         }
     }
 
-    fn admit(&self, node: usize, partition: PartitionId, claim: &Claim) -> Option<Right> {
+    fn admit(&self, (node, partition): (usize, PartitionId), claim: &Claim) -> Option<Right> {
         let (projection, _) = &self.nodes[node];
         match projection.admit(partition, claim, self.applied(node)) {
             Admission::Serve(right) | Admission::Lift(right) => Some(right),
@@ -343,8 +350,9 @@ impl Planes {
     }
 
     /// A poll is executed by a primary that has just been confirmed, so by the newest record.
-    fn poll(&mut self, node: usize, partition: PartitionId, claim: &Claim) -> Checked {
-        let Some(right) = self.admit(node, partition, claim) else {
+    fn poll(&mut self, at: (usize, PartitionId), claim: &Claim) -> Checked {
+        let (_, partition) = at;
+        let Some(right) = self.admit(at, claim) else {
             return Ok(());
         };
         let entry = crate::group::index(partition);
@@ -373,8 +381,9 @@ impl Planes {
         Ok(())
     }
 
-    fn store(&mut self, node: usize, partition: PartitionId, claim: &Claim, offset: u8) {
-        if let Some(right) = self.admit(node, partition, claim) {
+    fn store(&mut self, at: (usize, PartitionId), claim: &Claim, offset: u8) {
+        let (_, partition) = at;
+        if let Some(right) = self.admit(at, claim) {
             self.in_flight.push(InFlight {
                 partition,
                 session: claim.session,
@@ -478,7 +487,7 @@ impl Planes {
                 intent: Intent::Poll,
             };
             let served = self.served;
-            self.poll(0, partition, &claim)?;
+            self.poll((0, partition), &claim)?;
             prop_assert_eq!(self.served, served + 1, "the owner is served");
         }
         Ok(())
@@ -491,7 +500,7 @@ fn client_id(client: u8) -> ClientId {
 
 proptest! {
     #[test]
-    fn nothing_gets_past_the_fence(acts in vec(act(), 1..150)) {
+    fn nothing_gets_past_the_fence(acts in vec(act(), 1..300)) {
         let mut planes = Planes::new();
         for act in &acts {
             planes.run(act)?;

@@ -14,6 +14,9 @@ use crate::{
     RestoreContext, RestoreError,
 };
 
+/// Makes a snapshot another one.
+type Spoil = fn(&mut GroupsSnapshot);
+
 /// A group in which every field of a snapshot has something in it.
 fn rich() -> Table {
     let mut table = Table::new(6);
@@ -124,7 +127,7 @@ fn later_versions_are_refused() {
 
 #[test]
 fn contradictions_are_refused_and_named() {
-    let spoilt: [(&str, fn(&mut GroupsSnapshot)); 17] = [
+    let spoilt: [(&str, Spoil); 17] = [
         ("group id 1 with next id 1", |it| {
             it.next_group = ConsumerGroupId(1)
         }),
@@ -181,7 +184,7 @@ fn digest_differs_in_every_field() {
     let rich = rich();
     let mut digests = Vec::from([digest(&rich.group)]);
     let sound = snapshot(&rich);
-    let changes: [fn(&mut GroupsSnapshot); 12] = [
+    let changes: [Spoil; 12] = [
         |it| it.groups[0].name.push('x'),
         |it| it.groups[0].created = Op(2),
         |it| it.groups[0].options.start = 1,
