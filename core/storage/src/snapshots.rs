@@ -11,7 +11,7 @@ use wire::{ConsensusGroup, Op, checksum128};
 use crate::{
     Error,
     directory::write_durably,
-    paths::{create_directory, group_directory},
+    paths::{create_directory, flush_directory, group_directory},
 };
 
 /// Begins every snapshot file.
@@ -76,6 +76,12 @@ impl Snapshots {
     pub fn newest(&self, group: ConsensusGroup) -> Result<(Option<Snapshot>, Vec<Error>), Error> {
         let directory = group_directory(&self.data, group);
         let mut damaged = Vec::new();
+        if directory.is_dir() {
+            // A process that was killed may have left a name that no power failure has to keep. The
+            // journal is recycled up to the snapshot that is found here, so it must not get lost.
+            flush_directory(&directory)?;
+            flush_directory(&self.data)?;
+        }
         for op in self.ops(group)?.into_iter().rev() {
             match read(&path_of(&directory, op), group, op) {
                 Ok(snapshot) => return Ok((Some(snapshot), damaged)),
