@@ -5,7 +5,7 @@ use alloc::{format, string::String, vec::Vec};
 
 use wire::{
     ClientId, ConsumerGroupId, ErrorCode, Failure, Identifier, MemberId, NameProblem, PartitionId,
-    SessionNumber,
+    SessionNumber, Timestamp,
 };
 
 use crate::Member;
@@ -192,6 +192,8 @@ pub struct FencedInstance {
     pub client: ClientId,
     /// The session that holds it.
     pub holder: SessionNumber,
+    /// When that session took it over, or joined.
+    pub since: Timestamp,
     /// The session that asks.
     pub session: SessionNumber,
 }
@@ -205,6 +207,7 @@ impl FencedInstance {
             member: holder.id,
             client: holder.client,
             holder: holder.session,
+            since: holder.displaced.map_or(holder.joined, |old| old.at),
             session,
         }
     }

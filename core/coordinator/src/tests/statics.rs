@@ -4,8 +4,8 @@ use std::{string::ToString, vec};
 
 use wire::{ClientId, ErrorCode, Failure, MemberId, SessionNumber};
 
-use super::{Table, fixed, repeated, told};
-use crate::{Join, MemberState};
+use super::{Table, at, fixed, repeated, told};
+use crate::{Join, MemberState, MembershipRefused};
 
 fn client(client: u64) -> ClientId {
     ClientId(client.into())
@@ -78,6 +78,10 @@ fn second_process_fences_the_first_and_both_are_told_of_each_other() {
         .group
         .membership(client(1), SessionNumber(1))
         .unwrap_err();
+    let MembershipRefused::Fenced(fenced) = &refused else {
+        panic!("{refused}");
+    };
+    assert_eq!((fenced.client, fenced.since), (client(2), at(20).timestamp));
     let failure = Failure::from(refused);
     assert_eq!(failure.code, ErrorCode::FencedInstanceId);
     assert_eq!(
