@@ -7,7 +7,9 @@ use alloc::{
 };
 
 use bytes::Bytes;
-use partition::{Batches, DataRequest, DataResult, FileRead, PollError, Read, ReadQuery};
+use partition::{
+    Batches, DataRequest, DataResult, FileRead, PollError, Read, ReadQuery, SegmentId,
+};
 use wire::{ConsensusGroup, ErrorCode, Failure, Incarnation, Offset, Op, PartitionKey, PollResult};
 
 use crate::{
@@ -56,6 +58,8 @@ pub(crate) struct Polls {
     deadlines: BTreeSet<(u64, PollId)>,
     reads: BTreeMap<IoTicket, (PollId, FileRead)>,
     ready: VecDeque<PollId>,
+    /// Segments whose damage a read has found, and which was noted: once, not at every poll.
+    noted: BTreeSet<SegmentId>,
     count: u64,
 }
 
@@ -193,6 +197,12 @@ impl Polls {
             }
             None => return true,
         };
+        if let Err(PollError::Damaged { segment, damage }) = &outcome
+            && self.noted.insert(*segment)
+        {
+            let (segment, reason) = (*segment, damage.to_string());
+            around.desk.note(Note::Damaged { segment, reason });
+        }
         self.on_outcome(around, id, &section, outcome);
         self.go_on(around, id);
         true
@@ -273,10 +283,6 @@ impl Polls {
                 self.reads.insert(ticket, (id, read));
             }
             Err(error) => {
-                if let PollError::Damaged { segment, damage } = &error {
-                    let (segment, reason) = (*segment, damage.to_string());
-                    around.desk.note(Note::Damaged { segment, reason });
-                }
                 let failure = Failure::new(error.code(), error.to_string());
                 poll.push(failed(section, primary, failure));
             }
