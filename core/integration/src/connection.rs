@@ -13,7 +13,7 @@ use wire::{
     Identifier, LoggedIn, Login, Message, Offset, OffsetResult, PartitionId, PartitionTarget,
     Password, Plane, PollMessages, PollResult, PollSection, PollStrategy, ProducerId, Reply,
     Request, SendMessages, SendSection, SessionNumber, StoreConsumerOffset, StoreSection,
-    TopicDetails,
+    Timestamp, TopicDetails,
 };
 
 use crate::{PATIENCE, ROOT_PASSWORD};
@@ -55,6 +55,8 @@ pub struct Page {
     pub next: Offset,
     /// Offsets and payloads.
     pub messages: Vec<(Offset, Bytes)>,
+    /// The first offset and the broker's time of each batch.
+    pub batches: Vec<(Offset, Timestamp)>,
 }
 
 impl Connection {
@@ -347,6 +349,7 @@ impl Connection {
             whole.end = page.end;
             whole.next = page.next;
             whole.messages.extend(page.messages);
+            whole.batches.extend(page.batches);
         }
         Ok(whole)
     }
@@ -503,9 +506,12 @@ pub fn store(
 
 fn page(result: &PollResult) -> Page {
     let mut messages = Vec::new();
+    let mut batches = Vec::new();
     for bytes in &result.batches {
         let batch = Batch::read(bytes).expect("a batch as it was sent");
         assert!(batch.is_stamped(), "a batch as it was stamped");
+        let (base, time) = (batch.header.base_offset, batch.header.timestamp);
+        batches.push((Offset(base), Timestamp(time)));
         for message in batch.messages() {
             let message = message.expect("a message as it was sent");
             if result.from <= message.offset && message.offset < result.next {
@@ -518,5 +524,6 @@ fn page(result: &PollResult) -> Page {
         end: result.end,
         next: result.next,
         messages,
+        batches,
     }
 }

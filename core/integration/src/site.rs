@@ -25,6 +25,8 @@ const SETTINGS: &[(&str, &str)] = &[
     ("node.journal.file_size", "\"16 MiB\""),
     ("node.journal.size_max", "\"64 MiB\""),
     ("node.connections.per_shard", "2000"),
+    // Tests seldom close their own end.
+    ("node.connections.linger_timeout", "\"100 ms\""),
 ];
 
 /// A directory with a configuration and the data of one node. It goes away with the value.

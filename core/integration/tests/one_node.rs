@@ -1,6 +1,8 @@
 //! One node: what it survives and what it refuses.
 
+mod fixture;
 mod frames;
+mod r12;
 mod r29;
 mod sessions;
 mod start;
