@@ -185,8 +185,8 @@ impl World {
         let now = self.nodes[node].clock.read(self.run.now).monotonic;
         let was_ready = self.nodes[node].is_ready();
         let inputs = self.nodes[node].inbox(shard);
-        self.checks.before_turn(&self.run, inputs, now);
-        let mut effects = self.nodes[node].turn(&mut self.run, shard);
+        self.checks.before_turn(&mut self.run, inputs, now);
+        let mut effects = self.nodes[node].turn(&self.run, shard);
         if let Some(thread) = self.nodes[node].thread(shard) {
             let place = (node, &thread.shard);
             self.checks
@@ -199,6 +199,7 @@ impl World {
         for effect in effects {
             self.carry_out((node, shard), effect, now);
         }
+        self.checks.end_turn(&self.run);
         if dies_after.is_some() {
             return self.crash(node);
         }

@@ -10,8 +10,9 @@ pub(crate) mod wire;
 
 use std::collections::BTreeMap;
 
-use ::wire::{Command, ConsensusGroup, FrameHeader, Op, SessionNumber, UserId};
+use ::wire::{Command, ConsensusGroup, FrameHeader, Op, PrepareHeader, SessionNumber, UserId};
 use bytes::Bytes;
+use catalog::Operation;
 use journal::Record;
 use shard::{Effect, Input, Note, Shard};
 
@@ -33,6 +34,8 @@ pub(crate) struct Checks {
     pub(crate) step: Step,
     /// What each group of a running process showed last.
     shown: BTreeMap<(usize, ConsensusGroup), Op>,
+    /// Connections that were closed in this turn: they may be answered until it ends.
+    closed: Vec<LinkId>,
     /// Whether damage was named since the run began.
     pub(crate) damage_named: bool,
 }
@@ -50,6 +53,7 @@ impl Checks {
             sessions: Sessions::default(),
             step: 0,
             shown: BTreeMap::new(),
+            closed: Vec::new(),
             damage_named: false,
         }
     }
@@ -57,7 +61,7 @@ impl Checks {
     /// A shard is about to take what is in its inbox.
     pub(crate) fn before_turn<'a>(
         &mut self,
-        run: &Run,
+        run: &mut Run,
         inputs: impl Iterator<Item = &'a Input>,
         time: u64,
     ) {
@@ -70,17 +74,18 @@ impl Checks {
                     body,
                 } => {
                     let link = LinkId(connection.0);
-                    self.wire
+                    let asked = self
+                        .wire
                         .on_request(link, (header, body), (self.step, time));
+                    run.note(&[13, link.0, header.checksum], || {
+                        format!("connection {}: asks {}", link.0, asked.describe())
+                    });
                     self.sessions.on_frame(run.now, header.session());
                 }
                 Input::BadFrame { connection, .. } => {
                     self.wire.on_bad_frame(LinkId(connection.0));
                 }
-                Input::Closed { connection } => {
-                    self.wire.on_closed(LinkId(connection.0));
-                    self.sessions.on_closed(run.now, LinkId(connection.0));
-                }
+                Input::Closed { connection } => self.closed.push(LinkId(connection.0)),
                 Input::Opened { .. }
                 | Input::Mesh { .. }
                 | Input::Peer { .. }
@@ -110,6 +115,7 @@ impl Checks {
             match effect {
                 Effect::Note(note) => self.on_note(run, scenario, node, note),
                 Effect::Journal(Record::Prepare { header, body }) => {
+                    self.check_proposal(run, scenario, header, body);
                     self.ledger.prepared(run, *header, body.clone());
                 }
                 _ => {}
@@ -130,7 +136,7 @@ impl Checks {
         }
         let ended = self.ledger.take_ended();
         if !ended.is_empty() {
-            self.sessions.on_ended(run, &scenario.sessions, &ended);
+            self.sessions.on_ended(run, &ended);
         }
         self.check_served(run, scenario, shard);
         self.check_held(run, scenario, shard);
@@ -142,6 +148,14 @@ impl Checks {
         let at = (self.step, time);
         if let Err(wrong) = self.wire.on_sent(run, &self.ledger, (link, frame), at) {
             run.fail(format!("connection {}: {wrong}", link.0));
+        }
+    }
+
+    /// Everything that a turn led to is done.
+    pub(crate) fn end_turn(&mut self, run: &Run) {
+        for link in std::mem::take(&mut self.closed) {
+            self.wire.on_closed(link);
+            self.sessions.on_closed(run.now, link);
         }
     }
 
@@ -174,6 +188,23 @@ impl Checks {
             run.fail(format!("group {}: back to op {op}", place.1));
         }
         self.ledger.shown(run, self.step, (place.1, op), digest());
+    }
+
+    fn check_proposal(
+        &self,
+        run: &mut Run,
+        scenario: &Scenario,
+        header: &PrepareHeader,
+        body: &Bytes,
+    ) {
+        if header.group() != ConsensusGroup::METADATA {
+            return;
+        }
+        let operation = Operation::decode(header.operation, body.clone());
+        if let Ok(Operation::EndSessions { sessions, reason }) = operation {
+            let proposal = (sessions.as_slice(), reason);
+            self.sessions.on_proposed(run, &scenario.sessions, proposal);
+        }
     }
 
     fn on_note(&mut self, run: &mut Run, scenario: &Scenario, node: usize, note: &Note) {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wire::{EvictionReason, SessionNumber};
+use wire::{ClientId, EvictionReason, SessionNumber};
 
 use crate::{
     network::LinkId,
@@ -63,33 +63,37 @@ impl Sessions {
         }
     }
 
-    /// Sessions have ended.
-    pub(crate) fn on_ended(
-        &mut self,
+    /// The end of sessions is proposed: their time must be over by now.
+    pub(crate) fn on_proposed(
+        &self,
         run: &mut Run,
         times: &SessionTimes,
-        ended: &[(SessionNumber, EvictionReason)],
+        (sessions, reason): (&[(ClientId, SessionNumber)], EvictionReason),
     ) {
+        for (_, session) in sessions {
+            let none = Life::default();
+            let life = self.lives.get(session).unwrap_or(&none);
+            match reason {
+                EvictionReason::Expired => check_expired(run, times, *session, life),
+                EvictionReason::Disconnected => check_disconnected(run, times, *session, life),
+                EvictionReason::LoggedOut
+                | EvictionReason::Replaced
+                | EvictionReason::TableFull
+                | EvictionReason::UserChanged
+                | EvictionReason::Removed => {}
+            }
+        }
+    }
+
+    /// Sessions have ended.
+    pub(crate) fn on_ended(&mut self, run: &mut Run, ended: &[(SessionNumber, EvictionReason)]) {
         for (session, reason) in ended {
             let life = self.lives.remove(session).unwrap_or_default();
             let links: BTreeSet<LinkId> = life.open.keys().copied().collect();
             self.bound.retain(|link, _| !links.contains(link));
-            let silent = run.now.saturating_sub(life.seen);
             match reason {
-                EvictionReason::Expired => {
+                EvictionReason::Expired | EvictionReason::Disconnected => {
                     run.counts.sessions_expired += 1;
-                    let allowed = times
-                        .session_timeout
-                        .saturating_sub(times.liveness_interval);
-                    if silent + silent / 16 + SLACK < allowed {
-                        run.fail(format!(
-                            "session {session} expired after {silent} ns of silence"
-                        ));
-                    }
-                }
-                EvictionReason::Disconnected => {
-                    run.counts.sessions_expired += 1;
-                    self.check_disconnected(run, times, *session, &life);
                 }
                 EvictionReason::LoggedOut => run.counts.sessions_logged_out += 1,
                 EvictionReason::Replaced
@@ -99,25 +103,31 @@ impl Sessions {
             }
         }
     }
+}
 
-    fn check_disconnected(
-        &self,
-        run: &mut Run,
-        times: &SessionTimes,
-        session: SessionNumber,
-        life: &Life,
-    ) {
-        let since = life.open.values().min();
-        if since.is_some_and(|since| run.now.saturating_sub(*since) > SLACK) {
-            return run.fail(format!(
-                "session {session} ended as disconnected and is connected"
-            ));
-        }
-        let lost = run.now.saturating_sub(life.closed);
-        if lost + lost / 16 + SLACK < times.disconnect_grace.min(times.session_timeout) {
-            run.fail(format!(
-                "session {session} ended {lost} ns after its last connection"
-            ));
-        }
+fn check_expired(run: &mut Run, times: &SessionTimes, session: SessionNumber, life: &Life) {
+    let silent = run.now.saturating_sub(life.seen);
+    let allowed = times
+        .session_timeout
+        .saturating_sub(times.liveness_interval);
+    if silent + silent / 16 + SLACK < allowed {
+        run.fail(format!(
+            "session {session} expires after {silent} ns of silence"
+        ));
+    }
+}
+
+fn check_disconnected(run: &mut Run, times: &SessionTimes, session: SessionNumber, life: &Life) {
+    let since = life.open.values().min();
+    if since.is_some_and(|since| run.now.saturating_sub(*since) > SLACK) {
+        return run.fail(format!(
+            "session {session} ends as disconnected and is connected"
+        ));
+    }
+    let lost = run.now.saturating_sub(life.closed);
+    if lost + lost / 16 + SLACK < times.disconnect_grace.min(times.session_timeout) {
+        run.fail(format!(
+            "session {session} ends {lost} ns after its last connection"
+        ));
     }
 }

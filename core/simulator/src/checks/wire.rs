@@ -54,18 +54,21 @@ impl Wire {
         &mut self,
         link: LinkId,
         (header, body): (&FrameHeader, &Bytes),
-        at: (Step, u64),
-    ) {
+        (step, time): (Step, u64),
+    ) -> &Asked {
         let request = Command::from_code(header.code)
             .filter(|command| command.supported())
             .and_then(|command| Request::decode(command, body.clone()).ok());
         let asked = Asked {
-            step: at.0,
-            time: at.1,
+            step,
+            time,
             header: *header,
             request,
         };
-        self.asked.insert((link, header.correlation), asked);
+        self.asked
+            .entry((link, header.correlation))
+            .insert_entry(asked)
+            .into_mut()
     }
 
     /// A shard is handed bytes that are no frame.
@@ -124,6 +127,21 @@ impl Wire {
         answered
             .check(run, body)
             .map_err(|wrong| format!("{wrong}; asked: {:?}", asked.request))
+    }
+}
+
+impl Asked {
+    /// For people, not at full length.
+    pub(crate) fn describe(&self) -> String {
+        let FrameHeader {
+            correlation,
+            session,
+            request: number,
+            ..
+        } = self.header;
+        let mut text = format!("{:?}", self.request);
+        text.truncate(text.floor_char_boundary(400));
+        format!("(correlation {correlation}, session {session}, {number}) {text}")
     }
 }
 

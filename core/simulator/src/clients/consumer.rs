@@ -83,6 +83,10 @@ impl Reading {
         if self.life.is_none() && desk.now.monotonic >= self.next_at {
             self.lives += 1;
             self.life = Some(Life::new(desk, &plan));
+            let (client, lives) = (desk.client as u64, self.lives);
+            desk.run.note(&[32, client, lives], || {
+                format!("client {client}: life {lives} begins: {plan:?}")
+            });
         }
         let Some(life) = &mut self.life else {
             return;
@@ -95,6 +99,11 @@ impl Reading {
         }
         life.pump(desk);
         if life.is_over(desk) {
+            let (client, lives) = (desk.client as u64, self.lives);
+            desk.run.note(&[33, client, lives], || {
+                let progress: Vec<_> = life.consumer.progress().collect();
+                format!("client {client}: life {lives} ends: {progress:?}")
+            });
             self.life = None;
             self.done = !may_begin;
             let pause = desk.random.around(30 * MILLISECOND);
@@ -303,9 +312,14 @@ fn check_place(
         return;
     };
     match plan.store {
-        StoreMode::Processed | StoreMode::Manual if offset > last + 1 => desk.run.fail(format!(
-            "client {client}: {offset} of {key} is delivered, and the last was {last}"
-        )),
+        // A start that counts from the end is counted anew as long as nothing is stored.
+        StoreMode::Processed | StoreMode::Manual
+            if offset > last + 1 && !matches!(plan.start, Start::Last(_)) =>
+        {
+            desk.run.fail(format!(
+                "client {client}: {offset} of {key} is delivered, and the last was {last}"
+            ));
+        }
         StoreMode::BeforeDelivery if offset <= *last => desk.run.fail(format!(
             "client {client}: {offset} of {key} is delivered again, the last was {last}"
         )),

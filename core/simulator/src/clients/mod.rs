@@ -64,8 +64,13 @@ struct Client {
     frozen_until: u64,
     /// When it is woken next, as far as planned.
     wakes_at: Option<u64>,
+    /// Wakes in a row after which it wanted to be woken at once.
+    spins: u32,
     state: ClientState,
 }
+
+/// A client may want to be woken at once so often in a row.
+const SPINS_MAX: u32 = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClientState {
@@ -233,6 +238,7 @@ impl Client {
             inbox: VecDeque::new(),
             frozen_until: 0,
             wakes_at: None,
+            spins: 0,
             state: ClientState::Works,
         }
     }
@@ -269,9 +275,21 @@ impl Client {
         }
         self.session.handle(now, Input::Tick);
         self.pump(run, scenario, (network, ledger), shared);
-        let deadlines = [self.session.deadline(), self.work.deadline()];
+        let work = match self.state {
+            ClientState::Works => self.work.deadline(),
+            ClientState::Closing | ClientState::Closed | ClientState::Killed => None,
+        };
+        let deadlines = [self.session.deadline(), work];
         if let Some(deadline) = deadlines.into_iter().flatten().min() {
-            let time = self.clock.when(deadline).max(run.now + 1);
+            let is_due = deadline <= now.monotonic;
+            self.spins = if is_due { self.spins + 1 } else { 0 };
+            if self.spins > SPINS_MAX {
+                run.fail(format!(
+                    "client {} wants to be woken all the time",
+                    self.index
+                ));
+            }
+            let time = self.clock.when(deadline).max(run.now + 1_000);
             self.plan_wake(run, time);
         }
     }

@@ -170,6 +170,7 @@ impl Job {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each kind of job")]
     fn step(self, machine: &mut Machine<'_>) -> Outcome {
         match self {
             Self::Change {
@@ -301,12 +302,9 @@ fn step_snapshot(
     step: FileStep,
 ) -> Outcome {
     let finished = Path::snapshot(group, op);
-    let (next, delay) = match make_file(machine, finished, &bytes, step) {
-        Some(next) => next,
-        None => {
-            remove_older_snapshots(machine, group, op);
-            return Outcome::Shard(shard, shard::Input::SnapshotWritten { group, op });
-        }
+    let Some((next, delay)) = make_file(machine, finished, &bytes, step) else {
+        remove_older_snapshots(machine, group, op);
+        return Outcome::Shard(shard, shard::Input::SnapshotWritten { group, op });
     };
     let job = Job::Snapshot {
         shard,

@@ -81,8 +81,8 @@ impl Node {
             format!("node {}: start {} with {shards} shards", self.id, self.boot)
         });
         self.state = State::Recovering(Box::new(Recovery::new(shards)));
-        let delay = self.random.around(scenario.latency.read);
-        self.plan(run, delay, ProcessEvent::Recover(RecoveryStep::Scan));
+        let delay = self.random.around(scenario.latency.flush);
+        self.plan(run, delay, ProcessEvent::Recover(RecoveryStep::FlushNames));
     }
 
     /// The process ends at once. Its connections are the network's matter.

@@ -140,7 +140,7 @@ impl Node {
     }
 
     /// A shard's turn: feeds what has come, and returns what is to be done.
-    pub(crate) fn turn(&mut self, run: &mut Run, shard: usize) -> Vec<Effect> {
+    pub(crate) fn turn(&mut self, run: &Run, shard: usize) -> Vec<Effect> {
         let now = self.clock.read(run.now);
         let State::Running(process) = &mut self.state else {
             return Vec::new();
@@ -265,6 +265,10 @@ impl Process {
         let (shard, input) = match told {
             Told::Progress(shard, progress) => (usize::from(shard.0), Input::Journal(progress)),
             Told::CheckpointWanted(group) => {
+                let live = self.journal.journal.live();
+                machine.run.note(&[14, u64::from(group.0), live], || {
+                    format!("journal: {live} bytes are needed, group {group} pins the oldest")
+                });
                 (self.shard_of(group), Input::CheckpointWanted { group })
             }
         };
@@ -273,6 +277,7 @@ impl Process {
         machine.plan_at(time, ProcessEvent::Input { shard, input });
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each kind of effect")]
     fn carry_out(&mut self, machine: &mut Machine<'_>, shard: usize, effect: Effect) {
         let latency = machine.latency;
         match effect {
@@ -310,10 +315,17 @@ impl Process {
                 self.jobs.begin(machine, job, latency.read);
             }
             Effect::Flush { ticket, segments } => {
+                machine.run.note(&[15, ticket.0], || {
+                    format!("shard {shard}: flush {segments:?}")
+                });
                 let job = Job::flush(machine, shard, ticket, &segments);
                 self.jobs.begin(machine, job, latency.flush);
             }
             Effect::WriteSnapshot { snapshot } => {
+                let (group, op) = (snapshot.group, snapshot.checkpoint.op);
+                machine.run.note(&[16, u64::from(group.0), op.0], || {
+                    format!("shard {shard}: snapshot of group {group} at op {op}")
+                });
                 let job = Job::snapshot(shard, &snapshot);
                 self.jobs.begin(machine, job, latency.write);
             }

@@ -38,6 +38,9 @@ pub(crate) struct Recovery {
 /// What a start does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecoveryStep {
+    /// Flushes the names of journal files and snapshots: a process that was killed may have left some that
+    /// no power failure has to keep, and everything that follows rests on them.
+    FlushNames,
     /// Reads everything.
     Scan,
     /// Changes one file.
@@ -80,11 +83,22 @@ impl Node {
         step: RecoveryStep,
     ) -> Result<(), Refused> {
         match step {
+            RecoveryStep::FlushNames => self.flush_names(run, scenario),
             RecoveryStep::Scan => self.read_all(run, scenario)?,
             RecoveryStep::Fix => self.fix_one(run, scenario),
             RecoveryStep::Heal => self.heal(run, scenario),
         }
         Ok(())
+    }
+
+    fn flush_names(&mut self, run: &mut Run, scenario: &Scenario) {
+        let mark = self.disk.mark();
+        self.disk.flushed_directory(Directory::Journal, mark);
+        for group in Self::groups(scenario) {
+            self.disk.flushed_directory(Directory::Group(group), mark);
+        }
+        let delay = self.random.around(scenario.latency.read);
+        self.plan(run, delay, ProcessEvent::Recover(RecoveryStep::Scan));
     }
 
     fn read_all(&mut self, run: &mut Run, scenario: &Scenario) -> Result<(), Refused> {
