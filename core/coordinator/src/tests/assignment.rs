@@ -376,3 +376,35 @@ fn storm_of_joins_moves_each_partition_few_times() {
     assert_eq!(table.counts(), vec![2; 50]);
     assert!(moves.iter().all(|moves| *moves <= 1), "{moves:?}");
 }
+
+/// What a restarted member owned goes to others, and as much comes back to it.
+#[test]
+fn rolling_restart_moves_at_most_twice_what_was_owned() {
+    let mut table = Table::new(90);
+    for client in 1..=30 {
+        table.join(client);
+        table.settle();
+    }
+    let owners =
+        |table: &Table| -> Vec<_> { table.group.ownerships().map(|it| it.owner()).collect() };
+    let mut moved = 0;
+    for client in 1..=30 {
+        for joins in [false, true] {
+            let before = owners(&table);
+            if joins {
+                table.join(100 + client);
+            } else {
+                table.leave(client);
+            }
+            table.settle();
+            let after = owners(&table);
+            moved += before
+                .iter()
+                .zip(&after)
+                .filter(|(before, after)| before != after)
+                .count();
+        }
+    }
+    assert_eq!(table.counts(), vec![3; 30]);
+    assert!(moved <= 2 * 90, "{moved} partitions moved");
+}
