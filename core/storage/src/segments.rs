@@ -4,11 +4,11 @@ use std::{
     collections::HashMap,
     fs::{self, File, OpenOptions},
     io::{self, IoSlice},
-    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
 use bytes::Bytes;
+use rustix::{buffer::spare_capacity, io::Errno};
 use wire::{ConsensusGroup, Incarnation, PartitionKey};
 
 use crate::{
@@ -265,17 +265,17 @@ fn read_range(file: &File, position: u64, length: u64) -> io::Result<Bytes> {
     let end = position.saturating_add(length).min(size);
     let length =
         usize::try_from(end.saturating_sub(position)).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let mut buffer = vec![0; length];
-    let mut filled = 0;
-    while filled < length {
-        match file.read_at(&mut buffer[filled..], position + filled as u64) {
+    // Filled by the kernel alone: zeros would cost a third of the read.
+    let mut buffer = Vec::with_capacity(length);
+    while buffer.len() < length {
+        let at = position + buffer.len() as u64;
+        match rustix::io::pread(file, spare_capacity(&mut buffer), at) {
             Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
-    buffer.truncate(filled);
+    buffer.truncate(length);
     Ok(Bytes::from(buffer))
 }
 
