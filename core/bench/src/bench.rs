@@ -61,6 +61,11 @@ impl Bench {
         })
     }
 
+    /// Leaves everything where it is; says where.
+    pub(crate) fn keep(self) -> PathBuf {
+        self.directory.keep()
+    }
+
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }

@@ -137,12 +137,16 @@ impl Consumers<'_> {
         let login = self.server.log_in()?;
         let mut readers = Vec::new();
         for index in 0..self.connections {
-            readers.push(Reader {
+            let mut reader = Reader {
                 connection: Connection::attach(self.server.address(), login.session())?,
                 request: self.request(index),
                 newest: self.newest,
                 verify: self.bench.options.verify,
-            });
+                end: Offset(0),
+            };
+            // Where the newest messages begin is known once the end is.
+            reader.poll(PollStrategy::First, None)?;
+            readers.push(reader);
         }
         let before = self.server.usage()?;
         let count = for_so_long(self.bench.length(), readers, Reader::run)?;
@@ -174,31 +178,35 @@ struct Reader {
     /// Read so many of the newest messages, again and again; everything when absent.
     newest: Option<u64>,
     verify: bool,
+    /// The end of the partition, as the last poll told it.
+    end: Offset,
 }
 
 impl Reader {
     fn run(mut self, meter: &Meter) -> Result<(), Error> {
-        let (mut next, mut end) = (None, Offset(0));
+        let mut next = self.end;
         while meter.goes_on() {
-            let from = next.filter(|next| *next < end);
-            let strategy = match (from, self.newest) {
-                (Some(next), _) => PollStrategy::Offset(next),
-                (None, Some(newest)) => PollStrategy::Offset(Offset(end.0.saturating_sub(newest))),
-                (None, None) => PollStrategy::First,
+            let (strategy, expected) = match self.newest {
+                _ if next < self.end => (PollStrategy::Offset(next), Some(next)),
+                Some(newest) => {
+                    let from = Offset(self.end.0.saturating_sub(newest));
+                    (PollStrategy::Offset(from), Some(from))
+                }
+                None => (PollStrategy::First, None),
             };
-            let (answered, amount) = self.poll(strategy, from)?;
-            (next, end) = (Some(answered.0), answered.1);
-            meter.count(amount);
+            let messages;
+            (next, messages) = self.poll(strategy, expected)?;
+            meter.count(messages * MESSAGE);
         }
         Ok(())
     }
 
-    /// One poll; gives where to go on, the end, and the bytes of payload received.
+    /// One poll; gives where to go on, and the number of messages received.
     fn poll(
         &mut self,
         strategy: PollStrategy,
         expected: Option<Offset>,
-    ) -> Result<((Offset, Offset), u64), Error> {
+    ) -> Result<(Offset, u64), Error> {
         self.request.sections[0].strategy = strategy;
         self.connection.send(&self.request.clone().into())?;
         let answer = self.connection.receive()?;
@@ -218,11 +226,11 @@ impl Reader {
         if self.verify {
             verify(&result)?;
         }
-        let place = (result.next, result.end);
-        let messages = result.next.0 - result.from.0;
+        self.end = result.end;
+        let (next, messages) = (result.next, result.next.0 - result.from.0);
         drop(result);
         self.connection.reuse(answer.body);
-        Ok((place, messages * MESSAGE))
+        Ok((next, messages))
     }
 }
 

@@ -53,7 +53,17 @@ fn run() -> Result<(), Error> {
         return print(HELP);
     };
     let mut bench = Bench::new(options)?;
-    let sections = measure(&mut bench)?;
+    let sections = match measure(&mut bench) {
+        Ok(sections) => sections,
+        Err(error) => {
+            let left = bench.keep();
+            eprintln!(
+                "cohort-bench: what the servers said is in {}",
+                left.display()
+            );
+            return Err(error);
+        }
+    };
     let options = &bench.options;
     if let Some(path) = &options.plot {
         fs::write(path, plot::svg(&sections)).during(format!("write {}", path.display()))?;

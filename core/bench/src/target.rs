@@ -21,6 +21,9 @@ const STREAM: &str = "bench";
 /// The bytes written are final when they have not grown for so long.
 const SETTLED: Duration = Duration::from_millis(500);
 
+/// Less is no growth: also a server at rest wakes its threads, and writes some bytes for each.
+const UNSETTLED_MIN: u64 = 64 * 1024;
+
 /// They are taken as they are after this.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -201,16 +204,17 @@ impl Server {
     pub(crate) fn settled_usage(&self) -> Result<Option<Usage>, Error> {
         let begin = Instant::now();
         let mut since = begin;
-        let mut written = None;
+        let mut written = 0;
         loop {
-            let usage = self.usage()?;
-            let now = usage.as_ref().map(|usage| usage.written);
-            if now != written {
-                written = now;
+            let Some(usage) = self.usage()? else {
+                return Ok(None);
+            };
+            if usage.written > written + UNSETTLED_MIN {
+                written = usage.written;
                 since = Instant::now();
             }
-            if now.is_none() || since.elapsed() > SETTLED || begin.elapsed() > SETTLE_TIMEOUT {
-                return Ok(usage);
+            if since.elapsed() > SETTLED || begin.elapsed() > SETTLE_TIMEOUT {
+                return Ok(Some(usage));
             }
             thread::sleep(SETTLED / 10);
         }
