@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     io::Write,
-    path::Path,
     process,
     sync::{
         Arc,
@@ -15,17 +14,16 @@ use std::{
 
 use journal::{Journal, Uncertain, UnitSize};
 use network::{BindError, InboxSender, Notify, inbox};
-use shard::{GroupSnapshot, GroupStart, StateSnapshot, shard_of_group};
+use shard::{GroupSnapshot, GroupStart, shard_of_group};
 use storage::{
-    DataDirectory, FileThreads, Format, FoundJournal, JournalEvent, JournalThread, Segments,
-    Snapshots, scan_journal,
+    DataDirectory, FileThreads, Format, FoundJournal, JournalEvent, JournalThread, Snapshots,
+    scan_journal,
 };
 use wire::{ClusterId, ConsensusGroup, ReplicaId, ShardId};
 
 use crate::{
     Exit,
     config::Config,
-    names,
     password::{self, PasswordPool},
     process_limits, random, settings,
     shard_loop::{self, Outside, Seed, Told},
@@ -436,7 +434,7 @@ fn find(config: &Config, directory: &DataDirectory) -> Result<Found, StartError>
     let mut groups = BTreeMap::new();
     let mut is_new = found.scanned.damage.is_empty();
     for group in (0..=directory.record().data_groups).map(ConsensusGroup) {
-        let snapshot = read_snapshot(directory.path(), &snapshots, group)?;
+        let snapshot = read_snapshot(&snapshots, group)?;
         let scanned = found.scanned.groups.remove(&group);
         if group == ConsensusGroup::METADATA {
             is_new &= snapshot.is_none()
@@ -476,7 +474,6 @@ fn tell_damage(found: &FoundJournal) {
 }
 
 fn read_snapshot(
-    data: &Path,
     snapshots: &Snapshots,
     group: ConsensusGroup,
 ) -> Result<Option<GroupSnapshot>, StartError> {
@@ -492,13 +489,6 @@ fn read_snapshot(
             group,
             problem: error.to_string(),
         })?;
-    if let StateSnapshot::Data(state) = &snapshot.state {
-        // What is behind the snapshot is in the journal, and is written again.
-        let segments = Segments::new(data, 1);
-        for file in partition::files_at(state).iter().filter(|file| file.open) {
-            segments.truncate(&names::segment(file.id), file.segment.length)?;
-        }
-    }
     Ok(Some(snapshot))
 }
 
@@ -569,6 +559,7 @@ impl Common<'_> {
                 ..self.shard_config.clone()
             },
             groups,
+            data: self.directory.path().to_path_buf(),
             core: self.cores.get(index).copied(),
             driver: self.driver,
             limits: settings::connections(self.config),

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -10,8 +11,9 @@ use network::{Connections, Driver, Endpoint, Event, Inbox, InboxSender, Listener
 use partition::SegmentChange;
 use shard::{
     ConnectionId, Effect, GroupSnapshot, GroupStart, Input, IoTicket, MeshMessage, Note, Shard,
+    StateSnapshot,
 };
-use storage::{Done, FileThreads, Job, JournalHandle};
+use storage::{Done, FileThreads, Job, JournalHandle, SegmentName, Segments};
 use wire::{ConsensusGroup, ShardId, Time, Timestamp};
 
 use crate::{
@@ -58,6 +60,8 @@ pub(crate) enum Told {
 pub(crate) struct Seed {
     pub(crate) config: shard::Config,
     pub(crate) groups: Vec<GroupStart>,
+    /// The data directory.
+    pub(crate) data: PathBuf,
     pub(crate) core: Option<usize>,
     pub(crate) driver: Driver,
     pub(crate) limits: network::Limits,
@@ -122,7 +126,9 @@ impl ShardLoop {
             started: seed.started,
         };
         let own = seed.config.shard;
+        let open = open_segments(&seed.groups);
         let shard = Shard::new(seed.config, seed.groups, clock.now()).map_err(io::Error::other)?;
+        cut_segments(&shard, &seed.data, &open).map_err(io::Error::other)?;
         let connections = Connections::new(seed.limits, seed.notify.clone());
         connections.listen(seed.listener)?;
         Ok(Self {
@@ -320,6 +326,35 @@ impl ShardLoop {
         // The shard bounds what it asks for by what the pool takes.
         assert!(submitted.is_ok(), "the pool takes what a shard may ask for");
     }
+}
+
+/// The segments that batches were appended to when the snapshots were taken, with their lengths then.
+fn open_segments(groups: &[GroupStart]) -> Vec<(SegmentName, u64)> {
+    let snapshots = groups.iter().filter_map(|start| start.snapshot.as_ref());
+    let files = snapshots.flat_map(|snapshot| match &snapshot.state {
+        StateSnapshot::Data(state) => partition::files_at(state),
+        StateSnapshot::Metadata(_) => Vec::new(),
+    });
+    files
+        .filter(|file| file.open)
+        .map(|file| (names::segment(file.id), file.segment.length))
+        .collect()
+}
+
+/// Cuts what is behind the snapshots off: it is in the journal, and is written again. Nothing is cut off for
+/// a group that is out of service, whose snapshot may be an older one.
+fn cut_segments(
+    shard: &Shard,
+    data: &Path,
+    open: &[(SegmentName, u64)],
+) -> Result<(), storage::Error> {
+    let segments = Segments::new(data, 1);
+    for (name, length) in open {
+        if !shard.is_out_of_service(name.group) {
+            segments.truncate(name, *length)?;
+        }
+    }
+    Ok(())
 }
 
 /// Both clocks of this machine.

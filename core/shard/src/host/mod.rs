@@ -112,7 +112,12 @@ impl Member {
 
     /// Whether it serves, or will not before something from outside happens.
     pub(crate) fn is_settled(&self) -> bool {
-        self.serves() || matches!(self.replica.status(), Status::OutOfService(_))
+        self.serves() || self.is_out_of_service()
+    }
+
+    /// Whether it takes no part until somebody repairs its disk.
+    pub(crate) const fn is_out_of_service(&self) -> bool {
+        matches!(self.replica.status(), Status::OutOfService(_))
     }
 
     /// Whether ops were applied since the last checkpoint.
