@@ -33,6 +33,8 @@ pub struct Connection {
     request: u64,
     /// The highest metadata op seen.
     seen: u64,
+    /// The op that the last reply named.
+    answered: u64,
 }
 
 /// A frame that was received; its checksum holds.
@@ -89,6 +91,7 @@ impl Connection {
             correlation: 0,
             request: 0,
             seen: 0,
+            answered: 0,
         })
     }
 
@@ -150,6 +153,12 @@ impl Connection {
         &self.socket
     }
 
+    /// The op that the last reply named: of a data command, one of the data group.
+    #[must_use]
+    pub const fn answered(&self) -> wire::Op {
+        wire::Op(self.answered)
+    }
+
     /// Sends bytes as they are.
     ///
     /// # Errors
@@ -208,6 +217,7 @@ impl Connection {
         self.read(&mut frame[FRAME_HEADER_SIZE..])?;
         let body = parsed.body(&Bytes::from(frame)).expect("a right checksum");
         if parsed.kind == FrameKind::Reply as u8 {
+            self.answered = parsed.op().0;
             let command = Command::from_code(parsed.code);
             // Replies to data commands name an op of a data group.
             if command.is_some_and(|command| command.plane() != Plane::Data) {

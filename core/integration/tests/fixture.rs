@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use bytes::Bytes;
 use integration::{Connection, Server, Site, Tag, batch, payload, send};
-use wire::{Acknowledgement, Failure, Offset, PartitionId, PollStrategy, Timestamp, TopicDetails};
+use wire::{
+    Acknowledgement, ConsensusGroup, Failure, Offset, Op, PartitionId, PollStrategy, Timestamp,
+    TopicDetails,
+};
 
 /// Partitions of the topic.
 pub(crate) const PARTITIONS: u32 = 4;
@@ -36,70 +39,44 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// Segments that are covered by checkpoints: the journal does not hold their messages any more, or need
-    /// not.
-    pub(crate) fn with_checkpoints() -> Self {
-        let mut fixture = Self::made(|server, connection| {
-            // Fills the journal until every group has a checkpoint of what was appended before.
-            let filler = connection.create_topic("filler", 2);
-            let megabyte = [Bytes::from(vec![7; 1 << 20])];
-            let mut group = 0;
-            for round in 0..200 {
-                let part = format!("checkpoint group={group} ");
-                if server.log().find(&part).is_some() {
-                    group += 1;
-                    if group > 2 {
-                        return;
-                    }
-                    continue;
-                }
-                let send = send(
-                    &filler,
-                    round % 2,
-                    batch(&megabyte),
-                    Acknowledgement::Quorum,
-                );
-                connection.ask(send).expect("it is appended");
-            }
-            panic!("no checkpoint of group {group}");
-        });
-        fixture.learn_times();
-        fixture
-    }
-
     /// Segments that the journal can write again.
     pub(crate) fn without_checkpoints() -> Self {
-        let mut fixture = Self::made(|_, _| ());
-        fixture.learn_times();
-        fixture
+        Self::with_checkpoints(0)
     }
 
-    fn made(fill: impl FnOnce(&Server, &mut Connection)) -> Self {
+    /// Segments that are covered by checkpoints, so that the journal does not hold their messages any more,
+    /// or need not. `count` checkpoints of each group, with equally many messages before each.
+    pub(crate) fn with_checkpoints(count: u64) -> Self {
         let site = Site::new();
         let server = site.start();
         let mut connection = Connection::login(server.address());
         let topic = connection.create_topic("orders", PARTITIONS);
-        for number in 0..BATCHES {
-            for partition in 0..PARTITIONS {
-                let range = number * BATCH..(number + 1) * BATCH;
-                let messages: Vec<Bytes> = range.map(|n| message(partition, n)).collect();
-                let appended = connection.append(&topic, partition, &messages);
-                assert_eq!(appended, Ok(Offset(number * BATCH)));
+        let filler = connection.create_topic("filler", 2);
+        let parts = count.max(1);
+        for part in 0..parts {
+            let batches = BATCHES * part / parts..BATCHES * (part + 1) / parts;
+            append_batches(&mut connection, &topic, batches);
+            let stored = Offset(STORED.0 * (part + 1) / parts);
+            let mut ops = BTreeMap::new();
+            for partition in &topic.partitions {
+                let answer = connection.store(&topic, partition.id.0, CONSUMER, stored);
+                assert_eq!(answer, Ok(Some(stored)));
+                ops.insert(partition.group, connection.answered());
+            }
+            if part < count {
+                fill_journal(&server, &mut connection, &filler, &ops);
             }
         }
-        for partition in 0..PARTITIONS {
-            let stored = connection.store(&topic, partition, CONSUMER, STORED);
-            assert_eq!(stored, Ok(Some(STORED)));
-        }
-        fill(&server, &mut connection);
         drop(connection);
         server.stop();
-        Self {
+        let mut fixture = Self {
             site,
             topic,
             counts: (0..PARTITIONS).map(|id| (id, BATCHES * BATCH)).collect(),
             times: BTreeMap::new(),
-        }
+        };
+        fixture.learn_times();
+        fixture
     }
 
     fn learn_times(&mut self) {
@@ -184,6 +161,46 @@ impl Fixture {
         let page = connection.read_from(&self.topic, partition, Offset(0))?;
         Ok(page.messages.len() as u64)
     }
+}
+
+fn append_batches(
+    connection: &mut Connection,
+    topic: &TopicDetails,
+    batches: std::ops::Range<u64>,
+) {
+    for number in batches {
+        for partition in 0..PARTITIONS {
+            let range = number * BATCH..(number + 1) * BATCH;
+            let messages: Vec<Bytes> = range.map(|n| message(partition, n)).collect();
+            let appended = connection.append(topic, partition, &messages);
+            assert_eq!(appended, Ok(Offset(number * BATCH)));
+        }
+    }
+}
+
+/// Fills the journal until each of these groups has a checkpoint of this op or a later one.
+fn fill_journal(
+    server: &Server,
+    connection: &mut Connection,
+    filler: &TopicDetails,
+    ops: &BTreeMap<ConsensusGroup, Op>,
+) {
+    let megabyte = [Bytes::from(vec![7; 1 << 20])];
+    for round in 0..200 {
+        let log = server.log().lines();
+        let has_checkpoint = |group: &ConsensusGroup, op: &Op| {
+            let start = format!("checkpoint group={group} op=");
+            let ops = log.iter().filter_map(|line| line.split_once(&start));
+            let mut ops = ops.filter_map(|(_, found)| found.parse().ok());
+            ops.any(|found: u64| found >= op.0)
+        };
+        if ops.iter().all(|(group, op)| has_checkpoint(group, op)) {
+            return;
+        }
+        let send = send(filler, round % 2, batch(&megabyte), Acknowledgement::Quorum);
+        connection.ask(send).expect("it is appended");
+    }
+    panic!("no checkpoint of {ops:?}:\n{}", server.log().text());
 }
 
 fn message(partition: u32, sequence: u64) -> Bytes {

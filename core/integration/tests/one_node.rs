@@ -4,6 +4,7 @@ mod fixture;
 mod frames;
 mod r12;
 mod r29;
+mod r30;
 mod sessions;
 mod start;
 mod stopping;

@@ -219,7 +219,7 @@ fn zero(path: &Path) {
 /// The table, on segments that the journal does not cover any more.
 #[test]
 fn r12_damaged_segment_takes_its_partition_out_and_a_damaged_index_is_made_again() {
-    let mut fixture = Fixture::with_checkpoints();
+    let mut fixture = Fixture::with_checkpoints(1);
     for fault in FAULTS {
         let files = fixture.files(fault.extension);
         assert!(
@@ -272,6 +272,8 @@ fn check(fixture: &mut Fixture, fault: &Fault) {
     let neighbour = fixture.neighbour();
     fixture.append(&mut connection, neighbour);
     fixture.expect_whole(&mut connection, neighbour);
+    // A connection that stays open is lingered for.
+    drop(connection);
     server.stop();
 }
 
@@ -310,6 +312,7 @@ fn r12_segments_that_the_journal_covers_are_written_again_whatever_became_of_the
         }
         fixture.append(&mut connection, 0);
         assert_eq!(server.log().find("out of service"), None, "{name}");
+        drop(connection);
         server.stop();
     }
 }
