@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use integration::{Connection, Ledger, Load, Site, batch, poll, repetitions, send, until};
-use wire::{Acknowledgement, ErrorCode, EventCode, FrameKind, Offset, PollMessages, PollStrategy};
+use wire::{
+    Acknowledgement, ErrorCode, EventCode, FrameKind, Offset, PollMessages, PollStrategy, Request,
+};
 
 /// The server gives itself 10 s for what is in flight; this is for the rest, on a busy machine.
 const BOUND: Duration = Duration::from_secs(20);
@@ -52,6 +54,10 @@ fn clients_are_told_and_waits_end() {
         ..poll(&topic, 0, "reader", PollStrategy::Next)
     };
     let waiting = connection.post(wait).expect("it is open");
+    // Requests of a connection are taken in order: the answer to this one says that the poll waits.
+    let ping = connection.post(Request::Ping).expect("it is open");
+    let answered = connection.receive().expect("it is open");
+    assert_eq!(answered.header.correlation, ping);
     let ended = server.stop();
     assert!(ended.took < BOUND, "{:?}", ended.took);
 
