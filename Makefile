@@ -59,8 +59,11 @@ sim-campaign: ## Many simulated runs: make sim-campaign N=1000 FIRST=1
 	$(CARGO) run --release --quiet -p simulator -- campaign --first $(FIRST) --count $(N) $(ARGS)
 
 .PHONY: sim-fixed
-sim-fixed: ## The seeds of every test run: a fixed set and some fresh ones, which are printed.
+sim-fixed: ## The simulator's seeds of every test run.
 	$(CARGO) run --release --quiet -p simulator -- campaign --first 1 --count 100
+
+.PHONY: sim-fresh
+sim-fresh: ## Fifty seeds that nobody has seen; a failing one is printed with how to repeat it.
 	$(CARGO) run --release --quiet -p simulator -- campaign --first $$(date +%s) --count 50
 
 .PHONY: bench
