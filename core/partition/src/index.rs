@@ -142,6 +142,20 @@ impl Index {
         Some(Stretch { first, end })
     }
 
+    /// How far to read for the batches that end at `limit` or before: between there and `limit` only a
+    /// batch begins that ends behind it.
+    pub(crate) fn worth_reading(&self, limit: u64) -> u64 {
+        let after = self
+            .entries
+            .partition_point(|entry| entry.position <= limit);
+        let last = after.checked_sub(1).and_then(|last| self.entries.get(last));
+        match last {
+            // The batch that crosses the interval is the last one before the next entry.
+            Some(entry) if limit < self.covered => limit.min(entry.position + INDEX_INTERVAL),
+            Some(_) | None => limit,
+        }
+    }
+
     /// Bytes that the index file of a segment of `length` bytes takes at the most.
     pub(crate) const fn file_size_max(length: u64) -> u64 {
         let entries = length / INDEX_INTERVAL + 1;

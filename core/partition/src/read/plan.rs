@@ -49,9 +49,14 @@ impl DataGroup {
         let id = self.segment_id(key, partition, tracked.segment.base);
         // The position asked for has been moved into the segments, whatever it was.
         goal.wanted = Wanted::Offset(from);
-        let index = self.index(id, partition);
-        match index.and_then(|index| index.stretch_of(from)) {
-            Some(stretch) => FileRead::of_stretch(id, goal, stretch, tracked.written.position),
+        let found = self
+            .index(id, partition)
+            .and_then(|index| Some((index, index.stretch_of(from)?)));
+        match found {
+            Some((index, stretch)) => {
+                let written = tracked.written.position;
+                FileRead::of_stretch(id, goal, index, stretch, written)
+            }
             None => self.find_index(id, partition, goal),
         }
     }
@@ -75,7 +80,8 @@ impl DataGroup {
         let index = self
             .index(id, partition)
             .filter(|index| index.is_of(&segment));
-        let Some(stretch) = index.and_then(|index| index.stretch_reaching(time)) else {
+        let found = index.and_then(|index| Some((index, index.stretch_reaching(time)?)));
+        let Some((index, stretch)) = found else {
             return self.find_index(id, partition, goal);
         };
         let mut first = stretch.first;
@@ -102,7 +108,8 @@ impl DataGroup {
                 }
                 None => {
                     let stretch = Stretch { first, ..stretch };
-                    return FileRead::of_stretch(id, goal, stretch, tracked.written.position);
+                    let written = tracked.written.position;
+                    return FileRead::of_stretch(id, goal, index, stretch, written);
                 }
             }
         }
@@ -153,9 +160,21 @@ impl FileRead {
 
     /// Reads a stretch and what may be served behind it, as far as it is in the file. The batch that is
     /// wanted is not in memory, so it is in the file as a whole.
-    fn of_stretch(segment: SegmentId, goal: Goal, stretch: Stretch, written: u64) -> Read {
+    fn of_stretch(
+        segment: SegmentId,
+        goal: Goal,
+        index: &Index,
+        stretch: Stretch,
+        written: u64,
+    ) -> Read {
         let position = stretch.first.position;
-        let end = stretch.end.saturating_add(goal.max_bytes).min(written);
+        // The latest place where what is served may begin.
+        let begin = match goal.wanted {
+            Wanted::Offset(from) if from == stretch.first.offset => position,
+            Wanted::Offset(_) | Wanted::Time { .. } => stretch.end,
+        };
+        let end = index.worth_reading(begin.saturating_add(goal.max_bytes));
+        let end = end.max(stretch.end).min(written);
         // Never nothing, so that an index that leads astray shows as damage.
         let length = end.saturating_sub(position).max(BATCH_HEADER_SIZE as u64);
         Read::File(Self {

@@ -271,6 +271,36 @@ fn one_read_of_a_file_serves_what_the_limits_allow() {
 }
 
 #[test]
+fn little_more_is_read_of_a_file_than_is_served() {
+    let config = DataConfig {
+        tail_budget: 0,
+        ..config()
+    };
+    let mut node = Node::with_partition(config);
+    for index in 0..20_u8 {
+        node.append(batch_of_size(200_000, index));
+    }
+    node.settle();
+    let size = u64::from(batch_of_size(200_000, 0).header.size);
+    for (max_bytes, served) in [(1, 1), (700_000, 3), (u32::MAX, 13)] {
+        let query = ReadQuery {
+            max_messages: 100,
+            max_bytes,
+            ..query(offset(7), "reader")
+        };
+        let Ok(Read::File(file)) = node.group.read(key(0), FIRST, &query) else {
+            panic!("nothing is in memory");
+        };
+        let end = 7 * size + served * size;
+        assert_eq!(file.position, 7 * size);
+        assert!(file.position + file.length >= end);
+        assert!(file.position + file.length <= end + INDEX_INTERVAL);
+        let answer = node.read(key(0), FIRST, &query).expect("served");
+        assert_eq!((answer.from.0, answer.next.0), (7, 7 + served));
+    }
+}
+
+#[test]
 fn index_that_was_overtaken_by_appends_while_it_was_built_is_completed() {
     let config = DataConfig {
         tail_budget: 0,
