@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// What a consumer asks for at once, bytes.
-const POLL_SIZE: u32 = 4 << 20;
+const POLL_SIZE: u32 = 1 << 20;
 
 /// Bytes of a partition that are read again and again from memory: less than what a server keeps of the
 /// newest messages of each of its data groups.
