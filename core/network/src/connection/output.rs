@@ -50,10 +50,11 @@ impl Output {
         let mut size = 0;
         let mut count = 0;
         for piece in self.pieces.iter().take(PIECES_MAX) {
-            size += piece.len();
-            if count > 0 && size > WRITE_MAX {
+            // The little before a large piece, say its frame's header, is not worth a write of its own.
+            if size >= COPY_MAX && size + piece.len() > WRITE_MAX {
                 break;
             }
+            size += piece.len();
             count += 1;
         }
         let pieces = self.pieces.drain(..count).collect();
@@ -128,6 +129,18 @@ mod tests {
         (0..300).for_each(|_| output.push(Bytes::from(vec![0; COPY_MAX]), &pool));
         assert_eq!(lengths(&mut output, &pool).len(), WRITE_MAX / COPY_MAX);
         assert_eq!(output.clear(), 300 * COPY_MAX - WRITE_MAX);
+    }
+
+    #[test]
+    fn header_goes_with_its_body_however_large_that_is() {
+        let pool = BufferPool::new(1 << 20);
+        let mut output = Output::default();
+        for _ in 0..2 {
+            output.push(Bytes::from(vec![0; 100]), &pool);
+            output.push(Bytes::from(vec![0; WRITE_MAX]), &pool);
+        }
+        assert_eq!(lengths(&mut output, &pool), [100, WRITE_MAX]);
+        assert_eq!(lengths(&mut output, &pool), [100, WRITE_MAX]);
     }
 
     #[test]
