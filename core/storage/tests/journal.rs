@@ -182,13 +182,14 @@ fn superblock_is_reported_when_it_is_there_twice() {
             .get(&ShardId(0))
             .is_some_and(|progress| progress.repeated == Ticket(1))
     });
+    // A scan tidies up what a running thread may be making.
+    running.thread.stop();
     let found = scan(directory.path());
     assert!(
         found.scanned.groups[&ConsensusGroup(3)]
             .superblock
             .is_some()
     );
-    running.thread.stop();
 }
 
 #[test]
