@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use journal::{Journal, Uncertain, UnitSize};
+use journal::{Journal, Uncertain, UnitSize, Verdict};
 use network::{BindError, InboxSender, Notify, inbox};
 use shard::{GroupSnapshot, GroupStart, shard_of_group};
 use storage::{
@@ -26,7 +26,7 @@ use crate::{
     config::Config,
     password::{self, PasswordPool},
     process_limits, random, settings,
-    shard_loop::{self, Outside, Seed, Told},
+    shard_loop::{self, Failed, Outside, Seed, Told},
     signals,
 };
 
@@ -76,6 +76,12 @@ pub(crate) enum StartError {
         what: &'static str,
         source: std::io::Error,
     },
+    /// The metadata.
+    #[error(
+        "the metadata is out of service, so that nobody could log in: the server does not start; \
+         `cohort-server recover` says what is damaged"
+    )]
+    NoMetadata,
     /// A shard.
     #[error("shard {shard} did not start: {problem}")]
     Shard { shard: u16, problem: String },
@@ -86,7 +92,8 @@ impl StartError {
         match self {
             Self::Storage(storage::Error::Damaged { .. } | storage::Error::Uncertain { .. })
             | Self::Snapshot { .. }
-            | Self::Superblock { .. } => Exit::Damaged,
+            | Self::Superblock { .. }
+            | Self::NoMetadata => Exit::Damaged,
             Self::Formatted { .. } => Exit::Configuration,
             Self::Storage(_) | Self::Bind(_) | Self::System { .. } | Self::Shard { .. } => {
                 Exit::CannotStart
@@ -125,36 +132,41 @@ fn try_recover(config: &Config, cut: bool) -> Result<Exit, StartError> {
     let journal = settings::journal(config, directory.record());
     let uncertain = if cut { Uncertain::Cut } else { Uncertain::Keep };
     let found = scan_journal(directory.path(), journal, Some(uncertain))?;
-    let uncertain = found
-        .scanned
-        .damage
-        .iter()
-        .filter(|damage| damage.verdict == journal::Verdict::Uncertain);
-    let uncertain = uncertain.count();
     tell_damage(&found);
-    if found.scanned.damage.is_empty() {
+    refuse_lost_journal(&directory, &found)?;
+    let damage = &found.scanned.damage;
+    if damage.is_empty() {
         tracing::info!("nothing is damaged in the journal");
-    } else if cut {
+    }
+    let has = |verdict| damage.iter().any(|damage| damage.verdict == verdict);
+    let (uncertain, rotten) = (has(Verdict::Uncertain), has(Verdict::Rotten));
+    if uncertain && cut {
         let journal = Journal::resume(journal, found.scanned.resume);
         JournalThread::start(directory.path(), journal, Box::new(|_| ()), Arc::new(fatal))?.stop();
-        tracing::info!(
-            uncertain,
-            "what is uncertain was cut; the server can be started"
-        );
-    } else if uncertain > 0 {
+        tracing::info!("what is uncertain was cut");
+    } else if uncertain {
         tracing::info!(
             "nothing was changed; `cohort-server recover --cut` gives up what is uncertain"
         );
-        return Ok(Exit::Damaged);
     }
-    Ok(Exit::Success)
+    if rotten {
+        tracing::info!(
+            "what is rotten was flushed and may have been acknowledged, so it is not given up; only a copy \
+             of the data directory has it. The consensus groups named serve nothing until then, the others do"
+        );
+    }
+    Ok(if rotten || uncertain && !cut {
+        Exit::Damaged
+    } else {
+        Exit::Success
+    })
 }
 
 /// A running node.
 struct Node {
     journal: JournalThread,
     threads: Vec<JoinHandle<()>>,
-    told: Receiver<(ShardId, Result<Told, String>)>,
+    told: Receiver<(ShardId, Result<Told, Failed>)>,
     inboxes: Vec<InboxSender<Outside>>,
     /// The signal that ends it.
     stopping: Receiver<&'static str>,
@@ -248,10 +260,11 @@ impl Node {
             match self.told.recv() {
                 Ok((_, Ok(Told::Ready))) => ready += 1,
                 Ok((_, Ok(Told::Stopped))) => {}
-                Ok((shard, Err(problem))) => {
+                Ok((_, Err(Failed::NoMetadata))) => return Err(StartError::NoMetadata),
+                Ok((shard, Err(Failed::Io(error)))) => {
                     return Err(StartError::Shard {
                         shard: shard.0,
-                        problem,
+                        problem: error.to_string(),
                     });
                 }
                 Err(_) => unreachable!("every shard's thread tells before it ends"),
@@ -359,7 +372,8 @@ fn open_directory(config: &Config) -> Result<DataDirectory, StartError> {
         data_groups: configured,
         unit_size: UnitSize::default(),
     };
-    let directory = DataDirectory::format(path, format)?;
+    let journal_size = settings::journal(config, &format).first_file_size;
+    let directory = DataDirectory::format(path, format, journal_size)?;
     tracing::info!(path = %path.display(), data_groups = configured, "data directory formatted");
     Ok(directory)
 }
@@ -430,6 +444,7 @@ fn find(config: &Config, directory: &DataDirectory) -> Result<Found, StartError>
     let journal = settings::journal(config, directory.record());
     let mut found = scan_journal(directory.path(), journal, None)?;
     tell_damage(&found);
+    refuse_lost_journal(directory, &found)?;
     let snapshots = Snapshots::new(directory.path());
     let mut groups = BTreeMap::new();
     let mut is_new = found.scanned.damage.is_empty();
@@ -457,13 +472,34 @@ fn find(config: &Config, directory: &DataDirectory) -> Result<Found, StartError>
     })
 }
 
+/// A journal that is gone must not be taken for one that was never written: everything would begin anew.
+fn refuse_lost_journal(
+    directory: &DataDirectory,
+    found: &FoundJournal,
+) -> Result<(), storage::Error> {
+    let problem = if found.size == 0 {
+        "there is no file in it"
+    } else if found.scanned.groups.is_empty() && directory.has_groups()? {
+        "nothing is written in it, but there are files of consensus groups beside it"
+    } else {
+        return Ok(());
+    };
+    Err(storage::Error::Damaged {
+        path: directory.path().join("journal"),
+        problem: format!(
+            "{problem}; put it back, or the whole data directory from a copy: without the journal \
+             nothing that was stored can be served"
+        ),
+    })
+}
+
 fn tell_damage(found: &FoundJournal) {
     for damage in &found.scanned.damage {
         match damage.verdict {
-            journal::Verdict::Torn => {
+            Verdict::Torn => {
                 tracing::warn!("journal: {damage}; it was never acknowledged, and is cut")
             }
-            journal::Verdict::Rotten | journal::Verdict::Uncertain => {
+            Verdict::Rotten | Verdict::Uncertain => {
                 tracing::error!("journal: {damage}")
             }
         }
@@ -528,7 +564,7 @@ struct Common<'a> {
     cores: Vec<usize>,
     journal: storage::JournalHandle,
     started: Instant,
-    tell: mpsc::Sender<(ShardId, Result<Told, String>)>,
+    tell: mpsc::Sender<(ShardId, Result<Told, Failed>)>,
 }
 
 /// What belongs to one shard alone.
@@ -577,9 +613,7 @@ impl Common<'_> {
         };
         let run = move || {
             if let Err(error) = shard_loop::run(seed) {
-                tell_failure
-                    .send((own, Err(error.to_string())))
-                    .unwrap_or_default();
+                tell_failure.send((own, Err(error))).unwrap_or_default();
             }
         };
         let what = "start a shard's thread";

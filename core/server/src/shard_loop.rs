@@ -56,6 +56,17 @@ pub(crate) enum Told {
     Stopped,
 }
 
+/// Why a shard does not run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failed {
+    /// It hosts the metadata, and that is out of service.
+    #[error("the metadata is out of service")]
+    NoMetadata,
+    /// The runtime or the listener cannot be set up, or a snapshot does not fit its group.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
 /// Everything that a shard's thread starts with.
 pub(crate) struct Seed {
     pub(crate) config: shard::Config,
@@ -80,8 +91,8 @@ pub(crate) struct Seed {
 /// Runs a shard until it is stopped.
 ///
 /// # Errors
-/// When the runtime or the listener cannot be set up, or a snapshot does not fit its group.
-pub(crate) fn run(seed: Seed) -> io::Result<()> {
+/// Why it does not run.
+pub(crate) fn run(seed: Seed) -> Result<(), Failed> {
     if let Some(core) = seed.core
         && let Err(error) = network::pin_to_core(core)
     {
@@ -97,7 +108,8 @@ pub(crate) fn run(seed: Seed) -> io::Result<()> {
         // The root future is polled at every turn of the runtime: the loop runs as a task.
         compio::runtime::spawn(loop_.run())
             .await
-            .map_err(|_| io::Error::other("the shard's loop has panicked"))
+            .map_err(|_| io::Error::other("the shard's loop has panicked"))?;
+        Ok(())
     })
 }
 
@@ -121,13 +133,18 @@ struct ShardLoop {
 }
 
 impl ShardLoop {
-    fn new(seed: Seed) -> io::Result<Self> {
+    fn new(seed: Seed) -> Result<Self, Failed> {
         let clock = Clock {
             started: seed.started,
         };
         let own = seed.config.shard;
         let open = open_segments(&seed.groups);
-        let shard = Shard::new(seed.config, seed.groups, clock.now()).map_err(io::Error::other)?;
+        let shard = Shard::new(seed.config, seed.groups, clock.now());
+        let mut shard = shard.map_err(io::Error::other)?;
+        if shard.is_out_of_service(ConsensusGroup::METADATA) {
+            tell_notes(own, &mut shard);
+            return Err(Failed::NoMetadata);
+        }
         cut_segments(&shard, &seed.data, &open).map_err(io::Error::other)?;
         let connections = Connections::new(seed.limits, seed.notify.clone());
         connections.listen(seed.listener)?;
@@ -325,6 +342,15 @@ impl ShardLoop {
         });
         // The shard bounds what it asks for by what the pool takes.
         assert!(submitted.is_ok(), "the pool takes what a shard may ask for");
+    }
+}
+
+/// Tells the operator what a shard notes that is not going to run.
+fn tell_notes(own: ShardId, shard: &mut Shard) {
+    while let Some(effect) = shard.next_effect() {
+        if let Effect::Note(note) = effect {
+            notes::tell(own, &note);
+        }
     }
 }
 

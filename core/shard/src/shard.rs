@@ -848,12 +848,15 @@ impl Shard {
         }
     }
 
-    /// Whether a data group of this shard takes no part until somebody repairs its disk. What is in its files
-    /// may be all that is left: nobody changes them.
+    /// Whether a consensus group of this shard takes no part until somebody repairs its disk. What is in its
+    /// files may be all that is left: nobody changes them.
     #[must_use]
     pub fn is_out_of_service(&self, group: ConsensusGroup) -> bool {
-        let host = self.data.get(&group);
-        host.is_some_and(|host| host.member.is_out_of_service())
+        let member = match group {
+            ConsensusGroup::METADATA => self.metadata.as_ref().map(|host| &host.member),
+            _ => self.data.get(&group).map(|host| &host.member),
+        };
+        member.is_some_and(Member::is_out_of_service)
     }
 
     /// The metadata state machine, where this shard hosts it: for checks between replicas.

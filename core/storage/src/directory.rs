@@ -6,11 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use journal::UnitSize;
+use journal::{FileId, UnitSize};
 use wire::{ClusterId, ReplicaId, checksum64};
 
 use crate::{
-    Error,
+    Error, journal_files,
     paths::{create_directory, flush_directory, journal_directory},
 };
 
@@ -71,24 +71,19 @@ impl DataDirectory {
         record.try_exists().map_err(Error::io("look for", &record))
     }
 
-    /// Formats an empty or missing directory, and opens it.
+    /// Formats an empty or missing directory, and opens it. What a start that was interrupted has left there
+    /// is no hindrance. `journal_size` is that of the journal's first file, bytes.
     ///
     /// # Errors
     /// When there is something in it, or it cannot be written.
-    pub fn format(path: &Path, format: Format) -> Result<Self, Error> {
+    pub fn format(path: &Path, format: Format, journal_size: u64) -> Result<Self, Error> {
         create_directory(path)?;
         let lock = lock(path)?;
-        for entry in fs::read_dir(path).map_err(Error::io("read", path))? {
-            let name = entry.map_err(Error::io("read", path))?.file_name();
-            if name != "lock" && name != "node.toml.new" && name != "lost+found" {
-                let reason = format!("there is {} in it", name.to_string_lossy());
-                return Err(Error::NotEmpty {
-                    path: path.to_path_buf(),
-                    reason,
-                });
-            }
-        }
-        create_directory(&journal_directory(path))?;
+        refuse_content(path)?;
+        let journal = journal_directory(path);
+        create_directory(&journal)?;
+        // Before the record: a formatted directory without a file of the journal has lost it.
+        journal_files::prepare(&journal, FileId(1), None, journal_size, &false.into())?;
         let record = record_path(path);
         write_durably(&record, render(&format).as_bytes())?;
         Ok(Self {
@@ -96,6 +91,20 @@ impl DataDirectory {
             format,
             _lock: lock,
         })
+    }
+
+    /// Whether there are files of a consensus group: segments or snapshots.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn has_groups(&self) -> Result<bool, Error> {
+        for entry in fs::read_dir(&self.path).map_err(Error::io("read", &self.path))? {
+            let name = entry.map_err(Error::io("read", &self.path))?.file_name();
+            if name.to_string_lossy().starts_with("group-") {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Where it is.
@@ -109,6 +118,26 @@ impl DataDirectory {
     pub const fn record(&self) -> &Format {
         &self.format
     }
+}
+
+/// Refuses a directory that holds anything but what formatting puts there.
+fn refuse_content(path: &Path) -> Result<(), Error> {
+    for entry in fs::read_dir(path).map_err(Error::io("read", path))? {
+        let name = entry.map_err(Error::io("read", path))?.file_name();
+        if name == "journal" && journal_files::is_unused(&journal_directory(path))?
+            || ["lock", "node.toml.new", "lost+found"]
+                .iter()
+                .any(|own| name == *own)
+        {
+            continue;
+        }
+        let reason = format!("there is {} in it", name.to_string_lossy());
+        return Err(Error::NotEmpty {
+            path: path.to_path_buf(),
+            reason,
+        });
+    }
+    Ok(())
 }
 
 fn record_path(path: &Path) -> PathBuf {
@@ -236,6 +265,9 @@ fn number<T: std::str::FromStr>(text: &str, key: &str) -> Result<T, String> {
 mod tests {
     use super::*;
 
+    /// Of the journal's first file.
+    const SIZE: u64 = 64 * 1024;
+
     fn format() -> Format {
         Format {
             cluster: ClusterId(0xABCD),
@@ -254,7 +286,7 @@ mod tests {
             DataDirectory::open(&path),
             Err(Error::NotFormatted { .. })
         ));
-        drop(DataDirectory::format(&path, format()).unwrap());
+        drop(DataDirectory::format(&path, format(), SIZE).unwrap());
         let directory = DataDirectory::open(&path).unwrap();
         assert_eq!(*directory.record(), format());
     }
@@ -262,7 +294,7 @@ mod tests {
     #[test]
     fn second_holder_is_refused_and_told_who_holds_it() {
         let temporary = tempfile::tempdir().unwrap();
-        let _held = DataDirectory::format(temporary.path(), format()).unwrap();
+        let _held = DataDirectory::format(temporary.path(), format(), SIZE).unwrap();
         let refused = DataDirectory::open(temporary.path()).unwrap_err();
         let text = refused.to_string();
         assert!(text.contains(&std::process::id().to_string()), "{text}");
@@ -276,8 +308,33 @@ mod tests {
     fn directory_with_something_in_it_is_not_formatted() {
         let temporary = tempfile::tempdir().unwrap();
         fs::write(temporary.path().join("thesis.txt"), "x").unwrap();
-        let refused = DataDirectory::format(temporary.path(), format()).unwrap_err();
+        let refused = DataDirectory::format(temporary.path(), format(), SIZE).unwrap_err();
         assert!(refused.to_string().contains("thesis.txt"), "{refused}");
+    }
+
+    #[test]
+    fn interrupted_formatting_is_taken_up_again_and_a_used_journal_is_not_overwritten() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path();
+        let journal = path.join("journal");
+        let first = journal.join("0000000001.journal");
+        drop(DataDirectory::format(path, format(), SIZE).unwrap());
+        assert_eq!(fs::metadata(&first).unwrap().len(), SIZE);
+        // As it is left by a crash before the record.
+        fs::remove_file(path.join("node.toml")).unwrap();
+        fs::write(journal.join("0000000001.new"), [0; 100]).unwrap();
+        drop(DataDirectory::format(path, format(), SIZE).unwrap());
+
+        fs::remove_file(path.join("node.toml")).unwrap();
+        let mut used = fs::read(&first).unwrap();
+        used[5_000] = 1;
+        fs::write(&first, &used).unwrap();
+        let refused = DataDirectory::format(path, format(), SIZE).unwrap_err();
+        assert!(
+            refused.to_string().contains("there is journal in it"),
+            "{refused}"
+        );
+        assert_eq!(fs::read(&first).unwrap(), used);
     }
 
     #[test]

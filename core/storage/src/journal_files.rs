@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io,
+    io::{self, Read},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
@@ -176,6 +176,31 @@ fn make(path: &Path, size: u64, hurries: &AtomicBool) -> Result<(), Error> {
         at += length;
     }
     new.sync_all().map_err(Error::io("flush", path))
+}
+
+/// Whether nothing was ever written to the journal in this directory: there are only files that are being made,
+/// or that are made and still zero.
+pub(crate) fn is_unused(directory: &Path) -> Result<bool, Error> {
+    for entry in fs::read_dir(directory).map_err(Error::io("read", directory))? {
+        let path = entry.map_err(Error::io("read", directory))?.path();
+        let is_new = path.extension().is_some_and(|extension| extension == "new");
+        if !is_new && (id_of(&path).is_none() || !is_zero(&path)?) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn is_zero(path: &Path) -> Result<bool, Error> {
+    let mut file = File::open(path).map_err(Error::io("open", path))?;
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        match file.read(&mut buffer).map_err(Error::io("read", path))? {
+            0 => return Ok(true),
+            read if buffer[..read].iter().any(|byte| *byte != 0) => return Ok(false),
+            _ => {}
+        }
+    }
 }
 
 /// Overwrites a range with zeros.
