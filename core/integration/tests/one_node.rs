@@ -2,6 +2,7 @@
 
 mod fixture;
 mod frames;
+mod journal;
 mod r12;
 mod r29;
 mod r30;
