@@ -149,6 +149,13 @@ fn echo(connections: &Connections, event: &Event) {
     }
 }
 
+fn echo_once(connections: &Connections, event: &Event) {
+    echo(connections, event);
+    if let Event::Frame { connection, .. } = event {
+        connections.pause(*connection);
+    }
+}
+
 /// As a shard does it: one error reply where there is somebody to address, then the end.
 fn echo_and_refuse(connections: &Connections, event: &Event) {
     echo(connections, event);
@@ -444,6 +451,35 @@ fn client_that_does_not_read_is_held_back_and_then_dropped() {
         drop(flood.join().unwrap());
         ping(&mut bystander, 2);
         assert_eq!(server.ask(|connections| connections.statistics().slow), 1);
+    });
+}
+
+#[test]
+fn client_that_resets_while_much_is_queued_harms_nobody() {
+    // One frame is read from each connection, so that it is a write that notices the reset.
+    on_both_drivers(&quick(), echo_once, |server| {
+        let (mut bystander, _) = server.open();
+        let (mut client, id) = server.open();
+        client
+            .write_all(&request(1, b"the last that is read"))
+            .unwrap();
+        assert!(matches!(server.next(), Event::Frame { .. }));
+        server.ask(move |connections| {
+            // Many writes: one fails, and the others are still to come.
+            for _ in 0..15 {
+                connections.send(id, vec![Bytes::from(vec![0; 1 << 20])]);
+            }
+        });
+        server.wait_until(move |connections| connections.queued(id) < 15 << 20);
+        // It has not read what has arrived.
+        drop(client);
+        let (gone, reason) = server.closed();
+        assert_eq!(gone, id);
+        assert!(matches!(reason, CloseReason::Failed(_)), "{reason:?}");
+        ping(&mut bystander, 1);
+        drop(bystander);
+        server.ask(Connections::close_all);
+        server.wait_until(Connections::is_quiet);
     });
 }
 

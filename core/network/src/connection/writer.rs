@@ -47,7 +47,9 @@ async fn write_pieces(
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => written,
             Err(error) => {
-                connection.queued.set(0);
+                // What is still queued is forgotten, and counted off, when the connection is aborted.
+                let lost: usize = left.iter().map(Bytes::len).sum();
+                connection.queued.set(connection.queued.get() - lost);
                 return Err(error);
             }
         };
