@@ -30,6 +30,6 @@ pub use log::Log;
 pub use patience::{PATIENCE, until};
 pub use payload::{Tag, payload};
 pub use repetitions::{is_full, repetitions};
-pub use server::{Ended, Server};
+pub use server::{Ended, Process, Server};
 pub use site::{ROOT_PASSWORD, Site};
 pub use volume::Volume;

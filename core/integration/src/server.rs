@@ -38,7 +38,7 @@ pub struct Ended {
 
 /// A child process whose outputs are read. Killed when dropped.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     child: Child,
     stdout: Log,
     stderr: Log,
@@ -184,7 +184,12 @@ impl Server {
 }
 
 impl Process {
-    pub(crate) fn start(mut command: Command) -> Self {
+    /// Starts a program.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(mut command: Command) -> Self {
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -203,8 +208,19 @@ impl Process {
         }
     }
 
+    /// Kills it at once.
+    #[must_use]
+    pub fn kill(self) -> Ended {
+        self.signal(Signal::KILL);
+        self.wait()
+    }
+
     /// Waits for the end.
-    pub(crate) fn wait(mut self) -> Ended {
+    ///
+    /// # Panics
+    /// When it does not end within [`PATIENCE`].
+    #[must_use]
+    pub fn wait(mut self) -> Ended {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
             if let Some(status) = self.exit_status() {

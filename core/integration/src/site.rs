@@ -147,6 +147,12 @@ impl Site {
         Server::start(self.command(&[]))
     }
 
+    /// Starts a server and waits for nothing.
+    #[must_use]
+    pub fn launch(&self) -> Process {
+        Process::start(self.command(&[]))
+    }
+
     /// Runs `cohort-server` with these arguments and this site's configuration to its end.
     #[must_use]
     pub fn run(&self, arguments: &[&str]) -> Ended {

@@ -3,6 +3,7 @@
 mod fixture;
 mod frames;
 mod journal;
+mod limits;
 mod r12;
 mod r29;
 mod r30;

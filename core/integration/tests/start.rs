@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use integration::{Connection, Ended, Site};
+use integration::{Connection, Ended, Site, until};
 
 const CONFIGURATION: i32 = 3;
 const CANNOT_START: i32 = 4;
@@ -55,6 +55,27 @@ fn killed_server_leaves_no_lock_behind() {
     let site = Site::new();
     let _ = site.start().kill();
     site.start().stop();
+}
+
+#[test]
+fn first_start_can_be_interrupted_at_any_moment() {
+    for name in [
+        "lock",
+        "journal",
+        "journal/0000000001.new",
+        "journal/0000000001.journal",
+        "node.toml",
+        "journal/0000000002.new",
+    ] {
+        let site = Site::new();
+        let starting = site.launch();
+        let path = site.data().join(name);
+        until(name, || path.exists().then_some(()));
+        let _ = starting.kill();
+        let server = site.start();
+        Connection::login(server.address()).create_topic("orders", 1);
+        server.stop();
+    }
 }
 
 #[test]
