@@ -31,6 +31,8 @@ counts! {
     power_failures,
     /// Processes killed.
     kills,
+    /// Stops, as told.
+    stops,
     /// Crashes while a node was starting.
     crashes_at_start,
     /// Crashes while a checkpoint was being taken.
@@ -107,8 +109,8 @@ counts! {
     connections_paused,
     /// Bad frames sent.
     frames_garbled,
-    /// Requests that waited for a metadata op.
-    requests_parked,
+    /// Turns after which requests waited for a metadata op.
+    turns_with_parked,
     /// Messages delivered to consumers.
     messages_consumed,
 }

@@ -76,13 +76,19 @@ pub(crate) enum NetworkEvent {
 pub(crate) enum Fault {
     /// A process is killed, or the power is lost.
     Crash,
-    /// The same, if this start is not done.
-    CrashStart { node: usize, boot: u64 },
+    /// The same, if that process is still there, and only during its start or whenever.
+    CrashOf {
+        node: usize,
+        boot: u64,
+        at_start: bool,
+    },
+    /// A node is told to stop, and starts again when it has.
+    Stop,
     /// A connection is cut, a client falls silent or is killed.
     Cut,
     /// Somebody sets the wall clock.
     Jump,
-    /// A client sends bytes that are no frame.
+    /// Somebody sends bytes that are no frame, or repeats somebody's command.
     Garble,
     /// Bits flip on the disk.
     Rot,

@@ -79,6 +79,9 @@ pub(crate) struct FaultPlan {
     pub(crate) power: u64,
     /// How many in a thousand starts are crashed in the middle.
     pub(crate) at_start: u64,
+    /// How many in a thousand steps of checkpoints are followed by a crash.
+    pub(crate) at_checkpoint: u64,
+    pub(crate) stop: u64,
     /// How long a node stays down.
     pub(crate) down: u64,
     pub(crate) cut: u64,
@@ -130,6 +133,18 @@ impl Scenario {
             clients: clients(random),
             work_until,
         }
+    }
+
+    /// The same with so much less time that a test can afford many.
+    #[cfg(test)]
+    pub(crate) fn shortened(mut self) -> Self {
+        self.work_until /= 8;
+        self.faults.until = self.work_until;
+        self.faults.rot = self.faults.rot.map(|time| time / 8);
+        for mean in [&mut self.faults.crash, &mut self.faults.cut] {
+            *mean /= 4;
+        }
+        self
     }
 
     /// What every catalog is told.
@@ -236,10 +251,12 @@ fn fault_plan(random: &mut Random, work_until: u64) -> FaultPlan {
         crash: crash * MILLISECOND,
         power: *random.pick(&[0, 300, 600, 1_000]),
         at_start: *random.pick(&[0, 100, 400]),
+        at_checkpoint: *random.pick(&[0, 0, 10, 50]),
+        stop: *random.pick(&[0, 0, 1_500]) * MILLISECOND,
         down: random.between(1, 150) * MILLISECOND,
         cut: *random.pick(&[0, 100, 400, 1_500]) * MILLISECOND,
         jump: *random.pick(&[0, 300, 1_000]) * MILLISECOND,
-        garble: *random.pick(&[0, 0, 500]) * MILLISECOND,
+        garble: *random.pick(&[0, 300]) * MILLISECOND,
         rot,
         drift: *random.pick(&[0, 100, 20_000]),
     }

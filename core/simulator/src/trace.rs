@@ -35,6 +35,11 @@ impl Trace {
         }
     }
 
+    /// Whether lines are kept.
+    pub(crate) const fn prints(&self) -> bool {
+        self.prints
+    }
+
     /// The hash of all events so far.
     #[must_use]
     pub(crate) const fn hash(&self) -> u64 {

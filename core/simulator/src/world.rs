@@ -1,11 +1,11 @@
 //! A whole run: nodes, clients, network, faults and checks, from one seed.
 
-use ::wire::{Command, FrameHeader};
+use ::wire::{Attach, Command, FrameHeader, Request};
 use bytes::Bytes;
 use shard::{ConnectionId, Effect};
 
 use crate::{
-    checks::Checks,
+    checks::{Checks, wire::KnownCommand},
     clients::{self, Clients},
     event::{Event, Fault, NetworkEvent, ProcessEvent},
     network::{LinkId, Network},
@@ -22,6 +22,9 @@ const PATIENCE: u64 = 60 * SECOND;
 /// The same, when bits are rotten and something may be out of service for good.
 const PATIENCE_WITH_ROT: u64 = 12 * SECOND;
 
+/// How long a node may take to stop.
+const STOP_PATIENCE: u64 = 10 * SECOND;
+
 /// How often it is looked whether the next phase may begin.
 const LOOK_INTERVAL: u64 = 10 * MILLISECOND;
 
@@ -37,6 +40,8 @@ pub(crate) struct World {
     clients: Clients,
     checks: Checks,
     phase: Phase,
+    /// Until when a node must have stopped that was told to, while clients work.
+    stops_until: Option<u64>,
 }
 
 /// How far a run has got.
@@ -59,6 +64,18 @@ impl World {
     pub(crate) fn new(seed: u64, prints: bool) -> Self {
         let mut random = Random::new(seed);
         let scenario = Scenario::new(&mut random);
+        Self::of(seed, scenario, (random, prints))
+    }
+
+    /// A run of a seed that is over soon.
+    #[cfg(test)]
+    pub(crate) fn short(seed: u64, prints: bool) -> Self {
+        let mut random = Random::new(seed);
+        let scenario = Scenario::new(&mut random).shortened();
+        Self::of(seed, scenario, (random, prints))
+    }
+
+    fn of(seed: u64, scenario: Scenario, (mut random, prints): (Random, bool)) -> Self {
         let mut run = Run::new(prints);
         run.note(&[], || format!("{scenario:#?}"));
         let nodes = vec![Node::new(0, &scenario, &mut random)];
@@ -75,6 +92,7 @@ impl World {
             checks,
             scenario,
             phase: Phase::Chaos,
+            stops_until: None,
         }
     }
 
@@ -233,7 +251,14 @@ impl World {
                 self.network
                     .set_paused(run, &mut self.nodes, scenario, resumed);
             }
-            effect => self.nodes[node].carry_out(run, scenario, shard, effect),
+            effect => {
+                let is_checkpoint =
+                    matches!(effect, Effect::Flush { .. } | Effect::WriteSnapshot { .. });
+                self.nodes[node].carry_out(run, scenario, shard, effect);
+                if is_checkpoint {
+                    self.plan_crash_at_checkpoint(node);
+                }
+            }
         }
     }
 
@@ -273,7 +298,15 @@ impl World {
     }
 
     fn crash(&mut self, node: usize) {
+        assert!(node == 0, "there is one node");
         let power = self.random.chance(self.scenario.faults.power);
+        self.crash_and_start(power);
+    }
+
+    /// The process ends, perhaps with the power; another one starts a while later.
+    fn crash_and_start(&mut self, power: bool) {
+        let node = 0;
+        self.stops_until = None;
         self.nodes[node].kill(&mut self.run, power);
         let gone = self.network.on_crash(&mut self.run, node);
         self.checks.on_crash(&self.run, node, &gone);
@@ -284,7 +317,13 @@ impl World {
     fn plan_faults(&mut self) {
         let plan = self.scenario.faults;
         self.run.at(plan.until, Event::Fault(Fault::End));
-        for fault in [Fault::Crash, Fault::Cut, Fault::Jump, Fault::Garble] {
+        for fault in [
+            Fault::Crash,
+            Fault::Stop,
+            Fault::Cut,
+            Fault::Jump,
+            Fault::Garble,
+        ] {
             self.plan_next(fault);
         }
         if let Some(time) = plan.rot {
@@ -305,30 +344,46 @@ impl World {
 
     /// A start is crashed now and then, wherever it is.
     fn plan_crash_at_start(&mut self, node: usize) {
+        if self.random.chance(self.scenario.faults.at_start) {
+            self.plan_crash_of(node, true);
+        }
+    }
+
+    /// And so is a checkpoint.
+    fn plan_crash_at_checkpoint(&mut self, node: usize) {
+        if self.random.chance(self.scenario.faults.at_checkpoint) {
+            self.plan_crash_of(node, false);
+        }
+    }
+
+    fn plan_crash_of(&mut self, node: usize, at_start: bool) {
         let plan = self.scenario.faults;
-        if plan.crash > 0 && self.random.chance(plan.at_start) {
-            let delay = self.random.around(10 * self.scenario.latency.flush);
-            if self.run.now + delay < plan.until {
-                let fault = Fault::CrashStart {
-                    node,
-                    boot: self.nodes[node].boot,
-                };
-                self.run.after(delay, Event::Fault(fault));
-            }
+        let delay = self.random.around(2 * self.scenario.latency.flush);
+        if plan.crash > 0 && self.run.now + delay < plan.until {
+            let boot = self.nodes[node].boot;
+            let fault = Fault::CrashOf {
+                node,
+                boot,
+                at_start,
+            };
+            self.run.after(delay, Event::Fault(fault));
         }
     }
 
     fn on_fault(&mut self, fault: Fault) {
         match fault {
             Fault::Crash => self.crash_somehow(0),
-            Fault::CrashStart { node, boot } => {
-                if self.nodes[node].boot == boot
-                    && !self.nodes[node].is_ready()
-                    && self.nodes[node].is_up()
-                {
+            Fault::CrashOf {
+                node,
+                boot,
+                at_start,
+            } => {
+                let place = &self.nodes[node];
+                if place.boot == boot && place.is_up() && !(at_start && place.is_ready()) {
                     self.crash(node);
                 }
             }
+            Fault::Stop => self.stop_for_a_while(),
             Fault::Cut => self.trouble_client(),
             Fault::Jump => {
                 let by = i64::try_from(self.random.below(20_000_000)).unwrap_or(0) - 10_000_000;
@@ -354,6 +409,29 @@ impl World {
         }
     }
 
+    /// An operator stops the node, and starts it again.
+    fn stop_for_a_while(&mut self) {
+        if self.nodes[0].is_ready() && self.stops_until.is_none() {
+            self.run.note(&[17], || "node 0: is told to stop".into());
+            self.run.counts.stops += 1;
+            self.stops_until = Some(self.run.now + STOP_PATIENCE);
+            self.tell_to_stop();
+        }
+    }
+
+    /// Whether a node that was told to stop has done so.
+    fn look_after_stop(&mut self) {
+        let Some(until) = self.stops_until else {
+            return;
+        };
+        if self.nodes[0].has_stopped() {
+            return self.crash_and_start(false);
+        }
+        if self.run.now > until && !self.checks.damage_named {
+            self.run.fail("the node does not stop");
+        }
+    }
+
     fn trouble_client(&mut self) {
         match self.random.below(10) {
             0..6 => {
@@ -372,16 +450,41 @@ impl World {
         }
     }
 
-    /// Somebody connects and sends bytes that no client sends.
+    /// Somebody connects and sends bytes that no client sends, or what another has sent.
     fn garble(&mut self) {
         let link = self.network.connect(&mut self.run, usize::MAX, 0);
-        let bytes = garbage(&mut self.random);
-        self.network.send_to_node(&mut self.run, link, bytes);
-        let delay = self.random.between(1, 50 * MILLISECOND);
+        let commands = self.checks.wire.commands();
+        if commands.is_empty() || self.random.chance(300) {
+            let bytes = garbage(&mut self.random);
+            self.network.send_to_node(&mut self.run, link, bytes);
+        } else {
+            let command = self.random.pick(&commands).clone();
+            self.repeat(link, &command);
+        }
+        let delay = self.random.between(1, 300 * MILLISECOND);
         self.run
             .after(delay, Event::Network(NetworkEvent::ClientEnd { link }));
         self.run
             .after(delay, Event::Network(NetworkEvent::NodeEnd { link }));
+    }
+
+    /// A command arrives once more, over another connection of its session.
+    fn repeat(&mut self, link: LinkId, command: &KnownCommand) {
+        let code = Command::Attach.code();
+        let correlation = ::wire::CorrelationId(self.random.number().max(1));
+        let mut attach = FrameHeader::request(code, correlation, command.header.client());
+        attach.session = command.header.session;
+        let body = Request::from(Attach {
+            secret: command.secret,
+        });
+        let frame = attach.frame(&body.encode());
+        self.network
+            .send_to_node(&mut self.run, link, Bytes::from(frame));
+        // Nothing is taken before the connection is attached.
+        let delay = self.random.around(10 * MILLISECOND);
+        let bytes = Bytes::from(command.header.frame(&command.body));
+        self.run
+            .after(delay, Event::Network(NetworkEvent::ToNode { link, bytes }));
     }
 
     /// Bits flip in a file, in what is flushed.
@@ -426,6 +529,7 @@ impl World {
             self.phase = Phase::Done;
             return;
         }
+        self.look_after_stop();
         match self.phase {
             Phase::Chaos | Phase::Done => {}
             Phase::Finish => {
@@ -479,6 +583,11 @@ impl World {
 
     fn stop(&mut self) {
         self.phase = Phase::Stop;
+        self.tell_to_stop();
+    }
+
+    fn tell_to_stop(&mut self) {
+        self.checks.wire.stopping = true;
         let shards = self.nodes[0]
             .process()
             .map_or(0, |process| process.threads.len());
@@ -516,6 +625,7 @@ impl World {
 const fn mean_of(plan: &FaultPlan, fault: Fault) -> u64 {
     match fault {
         Fault::Crash => plan.crash,
+        Fault::Stop => plan.stop,
         Fault::Cut => plan.cut,
         Fault::Jump => plan.jump,
         Fault::Garble => plan.garble,
@@ -523,7 +633,7 @@ const fn mean_of(plan: &FaultPlan, fault: Fault) -> u64 {
             Some(_) => plan.until / 3,
             None => 0,
         },
-        Fault::CrashStart { .. } | Fault::End => 0,
+        Fault::CrashOf { .. } | Fault::End => 0,
     }
 }
 

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use catalog::{Catalog, CatalogConfig, Operation, Outcome};
 use partition::{DataConfig, DataGroup, DataRequest, DataResult, decode_requests};
 use wire::{
-    Batch, ClientId, ConsensusGroup, Op, PartitionKey, PrepareHeader, RequestNumber, SessionNumber,
-    Timestamp,
+    Batch, ClientId, ConsensusGroup, Incarnation, Op, PartitionKey, PrepareHeader, RequestNumber,
+    SessionNumber, Timestamp,
 };
 
 use super::partition::{PartitionLimits, PartitionModel, Step, Window};
@@ -27,6 +27,7 @@ pub(crate) struct Ledger {
     references: BTreeMap<ConsensusGroup, DataGroup>,
     partitions: BTreeMap<PartitionKey, Vec<PartitionModel>>,
     limits: PartitionLimits,
+    clients_max: usize,
     catalog: Catalog,
     /// The catalog after each op that changed something, with the step.
     versions: Vec<(Step, Rc<Catalog>)>,
@@ -64,7 +65,7 @@ impl Ledger {
     pub(crate) fn new(
         catalog: CatalogConfig,
         data: impl Fn(ConsensusGroup) -> DataConfig,
-        limits: PartitionLimits,
+        (limits, clients_max): (PartitionLimits, usize),
     ) -> Self {
         let groups = || (1..=catalog.data_groups).map(ConsensusGroup);
         let reference = |group| (group, DataGroup::new(data(group)));
@@ -76,6 +77,7 @@ impl Ledger {
             references: groups().map(reference).collect(),
             partitions: BTreeMap::new(),
             limits,
+            clients_max,
             catalog: Catalog::new(catalog),
             versions: vec![(0, Rc::new(Catalog::new(catalog)))],
             skipped: BTreeSet::new(),
@@ -220,7 +222,9 @@ impl Ledger {
             .next()
             .is_some();
         let lives = self.catalog.session(client, session).is_some();
-        if lives && !repeats {
+        // A client table that is full has forgotten somebody whose session ends with the next op.
+        let is_full = self.catalog.sessions().len() > self.clients_max;
+        if lives && !repeats && !is_full {
             run.fail(format!(
                 "metadata op {} was not executed, and nothing forbids it",
                 header.op()
@@ -235,11 +239,23 @@ impl Ledger {
             Err(error) => return run.fail(format!("group {group}, op {op}: {error}")),
         };
         for request in requests {
-            let expected = self.apply_request(run, step, header.timestamp(), &request);
+            let expected = self.apply_request(run, step, header, &request);
             let reference = self.references.get_mut(&group).expect("there is one each");
             let key = request.key();
+            let shown = run
+                .trace
+                .prints()
+                .then(|| describe(&request))
+                .unwrap_or_default();
+            let incarnation = request.incarnation();
             let result = reference.apply(op, header.timestamp(), request);
             while reference.next_change().is_some() {}
+            run.note(&[40, u64::from(group.0), op.0], || {
+                format!("group {group}, op {op}: {shown} -> {result:?}")
+            });
+            if result == DataResult::Created {
+                self.created(step, group, (key, incarnation));
+            }
             if expected.is_some_and(|expected| expected != result) {
                 run.fail(format!(
                     "partition {key}, op {op}: {result:?}; expected {expected:?}"
@@ -248,63 +264,74 @@ impl Ledger {
         }
     }
 
-    /// What the model makes of a request; `None` when it has no opinion.
+    /// What the model makes of a request; `None` when it has no opinion. An incarnation may be created in
+    /// one group before another group has dropped an older one.
     fn apply_request(
         &mut self,
         run: &mut Run,
         step: Step,
-        timestamp: Timestamp,
+        header: &PrepareHeader,
         request: &DataRequest,
     ) -> Option<DataResult> {
         let (key, incarnation) = (request.key(), request.incarnation());
+        let (group, timestamp) = (header.group(), header.timestamp());
         let limits = self.limits;
         let incarnations = self.partitions.entry(key).or_default();
         let here = incarnations
-            .last_mut()
-            .filter(|model| model.dropped.is_none());
-        let named = here.filter(|model| model.incarnation == incarnation);
+            .iter_mut()
+            .find(|model| model.group == group && model.dropped.is_none());
         match request {
-            DataRequest::CreatePartition { .. } => {
-                let last = incarnations.last_mut();
-                if last
-                    .as_ref()
-                    .is_none_or(|last| last.incarnation < incarnation)
-                {
-                    if let Some(last) = last {
-                        last.dropped.get_or_insert(step);
-                    }
-                    incarnations.push(PartitionModel::new(incarnation, step));
-                }
-                None
-            }
+            // Whether a proposal comes too late only the group knows.
+            DataRequest::CreatePartition { .. } => None,
             DataRequest::DropPartition { .. } => {
-                let last = incarnations.last_mut();
-                if let Some(last) = last.filter(|last| last.incarnation <= incarnation) {
-                    run.counts.partitions_dropped += u64::from(last.dropped.is_none());
-                    last.dropped.get_or_insert(step);
+                if let Some(here) = here.filter(|here| here.incarnation <= incarnation) {
+                    run.counts.partitions_dropped += 1;
+                    here.dropped = Some(step);
                 }
                 None
             }
             DataRequest::Append { batch, .. } => {
-                let result = named?.append(step, timestamp, batch, limits);
+                let named = here.filter(|here| here.incarnation == incarnation)?;
+                let result = named.append(step, timestamp, batch, limits);
                 count_append(run, result, batch.header.count);
                 Some(result)
             }
             DataRequest::StoreOffset {
                 consumer, offset, ..
             } => {
-                let result = named?.store(step, consumer, *offset, limits);
+                let named = here.filter(|here| here.incarnation == incarnation)?;
+                let result = named.store(step, consumer, *offset, limits);
                 count_store(run, result, offset.0);
                 Some(result)
             }
             DataRequest::DeleteOffset { consumer, .. } => {
-                Some(named?.delete_offset(step, consumer))
+                let named = here.filter(|here| here.incarnation == incarnation)?;
+                Some(named.delete_offset(step, consumer))
             }
             DataRequest::TruncateHead { .. } => {
                 run.fail("nobody asks for the head of a partition to be cut");
                 None
             }
         }
+    }
+
+    /// A group holds an incarnation of a partition from now on, if it did not before.
+    fn created(
+        &mut self,
+        step: Step,
+        group: ConsensusGroup,
+        (key, incarnation): (PartitionKey, Incarnation),
+    ) {
+        let incarnations = self.partitions.entry(key).or_default();
+        let here = incarnations
+            .iter_mut()
+            .find(|model| model.group == group && model.dropped.is_none());
+        match here {
+            Some(here) if here.incarnation == incarnation => return,
+            Some(here) => here.dropped = Some(step),
+            None => {}
+        }
+        incarnations.push(PartitionModel::new(group, incarnation, step));
     }
 
     /// The incarnations of a partition that were there at some time in the window.
@@ -319,10 +346,8 @@ impl Ledger {
 
     /// All partitions that are there now.
     pub(crate) fn live_partitions(&self) -> impl Iterator<Item = (PartitionKey, &PartitionModel)> {
-        self.partitions.iter().filter_map(|(key, incarnations)| {
-            let last = incarnations.last()?;
-            last.dropped.is_none().then_some((*key, last))
-        })
+        self.all_partitions()
+            .filter(|(_, model)| model.dropped.is_none())
     }
 
     /// Every incarnation of every partition.
@@ -337,10 +362,10 @@ impl Ledger {
         let projection = catalog::Projection::from(&self.catalog);
         let known = projection
             .placements()
-            .map(|(key, placement)| (key, placement.incarnation));
+            .map(|(key, placement)| (key, placement.group, placement.incarnation));
         let here = self
             .live_partitions()
-            .map(|(key, model)| (key, model.incarnation));
+            .map(|(key, model)| (key, model.group, model.incarnation));
         known.eq(here)
     }
 
@@ -403,6 +428,27 @@ impl Ledger {
     fn history_mut(&mut self, group: ConsensusGroup) -> &mut History {
         self.histories.entry(group).or_default()
     }
+}
+
+/// A request, for people.
+fn describe(request: &DataRequest) -> String {
+    let (key, incarnation) = (request.key(), request.incarnation());
+    let what = match request {
+        DataRequest::CreatePartition { .. } => "create".into(),
+        DataRequest::DropPartition { .. } => "drop".into(),
+        DataRequest::Append { batch, .. } => format!(
+            "append {} of producer {:x}, {} messages",
+            batch.header.sequence,
+            batch.header.producer >> 96,
+            batch.header.count
+        ),
+        DataRequest::StoreOffset {
+            consumer, offset, ..
+        } => format!("store {offset} for {consumer}"),
+        DataRequest::DeleteOffset { consumer, .. } => format!("delete the offset of {consumer}"),
+        DataRequest::TruncateHead { offset, .. } => format!("truncate to {offset}"),
+    };
+    format!("{key} ({incarnation}): {what}")
 }
 
 /// Producer and place of every message of a stored batch, where a producer of the client crate sent it.

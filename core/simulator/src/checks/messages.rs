@@ -58,11 +58,13 @@ impl Answered<'_> {
         key: PartitionKey,
         mut check: impl FnMut(&PartitionModel) -> Result<(), Wrong>,
     ) -> Result<(), Wrong> {
-        let mut wrong = format!("partition {key} was not there");
+        let mut wrong = format!("partition {key}");
         for model in self.ledger.partitions(key, self.window) {
             match check(model) {
                 Ok(()) => return Ok(()),
-                Err(error) => wrong = format!("partition {key}: {error}"),
+                Err(error) => {
+                    wrong += &format!(", incarnation {}: {error}", model.incarnation);
+                }
             }
         }
         Err(wrong)
@@ -111,7 +113,11 @@ fn check_sent_section(
     check_target(answered, names, section, result.partition)?;
     answered.any_incarnation(key, |model| {
         let Some(stored) = model.batch_at(base.0) else {
-            return Err(format!("no batch was committed at offset {base}"));
+            let holder = model.batch_of(base.0).map(|batch| (batch.base, batch.next));
+            let end = model.end();
+            return Err(format!(
+                "no batch was committed at offset {base}; the end is {end}, {holder:?}"
+            ));
         };
         if stored.checksum != section.batch.header.checksum {
             return Err(format!("another batch was committed at offset {base}"));
@@ -342,7 +348,7 @@ fn check_wait(
         run.counts.long_polls_woken += u64::from(answered.took < wait);
     }
     run.counts.long_polls_in_vain += u64::from(bytes == 0);
-    if bytes == 0 && answered.took < wait {
+    if bytes == 0 && answered.took < wait && !answered.stopping {
         return Err(format!(
             "nothing is served after {} ns of {wait}",
             answered.took

@@ -46,7 +46,11 @@ impl Checks {
             producers_max: scenario.producers_max as usize,
             consumers_max: scenario.consumers_max as usize,
         };
-        let ledger = Ledger::new(scenario.catalog(), |group| scenario.data(group), limits);
+        let ledger = Ledger::new(
+            scenario.catalog(),
+            |group| scenario.data(group),
+            (limits, scenario.clients_max as usize),
+        );
         Self {
             ledger,
             wire: Wire::default(),
@@ -165,6 +169,7 @@ impl Checks {
             self.wire.on_closed(*link);
             self.sessions.on_closed(run.now, *link);
         }
+        self.wire.stopping = false;
         self.shown.retain(|(of, _), _| *of != node);
     }
 
@@ -284,6 +289,7 @@ impl Checks {
 
     fn check_held(&self, run: &mut Run, scenario: &Scenario, shard: &Shard) {
         let held = shard.held();
+        run.counts.turns_with_parked += u64::from(held.parked > 0);
         let limit = held.connections * (scenario.limits.requests_in_flight as usize + INBOX_MAX);
         if held.requests > limit {
             run.fail(format!(

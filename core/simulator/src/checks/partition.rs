@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use partition::{DataResult, Refusal};
-use wire::{Batch, Incarnation, Offset, ProducerId, Timestamp};
+use wire::{Batch, ConsensusGroup, Incarnation, Offset, ProducerId, Timestamp};
 
 /// Counts the turns of shards: the order in which things became true.
 pub(crate) type Step = u64;
@@ -15,6 +15,8 @@ const REMEMBERED: usize = 5;
 /// One incarnation of a partition.
 #[derive(Debug)]
 pub(crate) struct PartitionModel {
+    /// The data group that holds it.
+    pub(crate) group: ConsensusGroup,
     pub(crate) incarnation: Incarnation,
     pub(crate) created: Step,
     pub(crate) dropped: Option<Step>,
@@ -52,8 +54,13 @@ pub(crate) struct PartitionLimits {
 }
 
 impl PartitionModel {
-    pub(crate) const fn new(incarnation: Incarnation, created: Step) -> Self {
+    pub(crate) const fn new(
+        group: ConsensusGroup,
+        incarnation: Incarnation,
+        created: Step,
+    ) -> Self {
         Self {
+            group,
             incarnation,
             created,
             dropped: None,
@@ -273,7 +280,7 @@ enum Judgement {
 mod tests {
     use bytes::Bytes;
     use partition::{DataResult, Refusal};
-    use wire::{BatchBuilder, Incarnation, Message, Offset, ProducerId, Timestamp};
+    use wire::{BatchBuilder, ConsensusGroup, Incarnation, Message, Offset, ProducerId, Timestamp};
 
     use super::{PartitionLimits, PartitionModel, Window};
 
@@ -306,7 +313,7 @@ mod tests {
 
     #[test]
     fn numbered_batch_is_there_once() {
-        let mut model = PartitionModel::new(Incarnation(1), 1);
+        let mut model = PartitionModel::new(ConsensusGroup(1), Incarnation(1), 1);
         let (first, second) = (batch(7, 1, 2), batch(7, 2, 3));
         assert_eq!(append(&mut model, 2, &first), appended(0, false));
         assert_eq!(append(&mut model, 3, &first), appended(0, true));
@@ -324,7 +331,7 @@ mod tests {
 
     #[test]
     fn producer_that_is_silent_longest_is_forgotten() {
-        let mut model = PartitionModel::new(Incarnation(1), 1);
+        let mut model = PartitionModel::new(ConsensusGroup(1), Incarnation(1), 1);
         for producer in [7, 8, 9] {
             append(&mut model, 2, &batch(producer, 1, 1));
         }
@@ -337,7 +344,7 @@ mod tests {
 
     #[test]
     fn stored_offset_rises_until_it_is_deleted() {
-        let mut model = PartitionModel::new(Incarnation(1), 1);
+        let mut model = PartitionModel::new(ConsensusGroup(1), Incarnation(1), 1);
         append(&mut model, 2, &batch(0, 0, 9));
         model.store(3, "a", Offset(5), LIMITS);
         assert_eq!(

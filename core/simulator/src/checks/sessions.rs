@@ -1,6 +1,6 @@
 //! Sessions end only when their time is over.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use wire::{ClientId, EvictionReason, SessionNumber};
 
@@ -13,6 +13,12 @@ use crate::{
 /// What a node may be late by when it passes on a sign of life, and clocks that drift.
 const SLACK: u64 = 60 * MILLISECOND;
 
+/// Frames that come closer than this to the one before do not count, nanoseconds.
+const SEEN_STEP: u64 = 5 * MILLISECOND;
+
+/// How many are remembered.
+const SEEN_MAX: usize = 200;
+
 /// The sessions, as the network saw them.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
@@ -22,20 +28,31 @@ pub(crate) struct Sessions {
 
 #[derive(Debug, Default)]
 struct Life {
-    /// When its last frame was taken, or the node had started again.
-    seen: u64,
+    /// When frames of it were taken, or the node had started again; not further back than it matters.
+    seen: VecDeque<u64>,
     /// Connections that carry it, and since when.
     open: BTreeMap<LinkId, u64>,
     /// When the last of them was closed.
     closed: u64,
 }
 
+impl Life {
+    fn see(&mut self, now: u64) {
+        if self.seen.back().is_some_and(|last| now < last + SEEN_STEP) {
+            return;
+        }
+        self.seen.push_back(now);
+        if self.seen.len() > SEEN_MAX {
+            self.seen.pop_front();
+        }
+    }
+}
+
 impl Sessions {
     /// A node has taken a frame of the session.
     pub(crate) fn on_frame(&mut self, now: u64, session: SessionNumber) {
         if session.0 != 0 {
-            let life = self.lives.entry(session).or_default();
-            life.seen = life.seen.max(now);
+            self.lives.entry(session).or_default().see(now);
         }
     }
 
@@ -43,7 +60,7 @@ impl Sessions {
     pub(crate) fn on_bound(&mut self, now: u64, link: LinkId, session: SessionNumber) {
         let life = self.lives.entry(session).or_default();
         life.open.insert(link, now);
-        life.seen = life.seen.max(now);
+        life.see(now);
         self.bound.insert(link, session);
     }
 
@@ -59,7 +76,7 @@ impl Sessions {
     /// A node serves again after a start: everybody has a full timeout.
     pub(crate) fn on_start(&mut self, now: u64) {
         for life in self.lives.values_mut() {
-            life.seen = life.seen.max(now);
+            life.see(now);
         }
     }
 
@@ -105,12 +122,14 @@ impl Sessions {
     }
 }
 
+/// Signs of life are reported in intervals, so the last ones may not be known where it is decided.
 fn check_expired(run: &mut Run, times: &SessionTimes, session: SessionNumber, life: &Life) {
-    let silent = run.now.saturating_sub(life.seen);
-    let allowed = times
-        .session_timeout
-        .saturating_sub(times.liveness_interval);
-    if silent + silent / 16 + SLACK < allowed {
+    let known = run
+        .now
+        .saturating_sub(times.liveness_interval + times.liveness_interval / 16 + SLACK);
+    let last = life.seen.iter().rev().find(|time| **time <= known);
+    let silent = run.now - last.copied().unwrap_or(0);
+    if silent + silent / 16 + SLACK < times.session_timeout {
         run.fail(format!(
             "session {session} expires after {silent} ns of silence"
         ));

@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use wire::{Command, ErrorCode, Failure, FrameHeader, FrameKind, Plane, Reply, Request};
+use wire::{
+    Command, ErrorCode, Failure, FrameHeader, FrameKind, Plane, Reply, Request, SessionSecret,
+};
 
 use super::{
     commands,
@@ -22,6 +24,20 @@ pub(crate) struct Wire {
     asked: BTreeMap<(LinkId, u64), Asked>,
     /// Connections on which bytes came that are no frame.
     garbled: BTreeSet<LinkId>,
+    /// What sessions proved themselves with when they began.
+    secrets: BTreeMap<u64, SessionSecret>,
+    /// The last metadata command of each session.
+    commands: BTreeMap<u64, (FrameHeader, Bytes)>,
+    /// The node was told to stop, so it ends every wait.
+    pub(crate) stopping: bool,
+}
+
+/// A metadata command that a session has sent.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownCommand {
+    pub(crate) header: FrameHeader,
+    pub(crate) body: Bytes,
+    pub(crate) secret: SessionSecret,
 }
 
 /// A request that a node has taken.
@@ -43,6 +59,7 @@ pub(crate) struct Answered<'a> {
     pub(crate) window: Window,
     /// Nanoseconds from the request to the answer, by the node's monotonic clock.
     pub(crate) took: u64,
+    pub(crate) stopping: bool,
 }
 
 /// What is wrong with an answer.
@@ -56,9 +73,12 @@ impl Wire {
         (header, body): (&FrameHeader, &Bytes),
         (step, time): (Step, u64),
     ) -> &Asked {
-        let request = Command::from_code(header.code)
-            .filter(|command| command.supported())
-            .and_then(|command| Request::decode(command, body.clone()).ok());
+        let command = Command::from_code(header.code).filter(|command| command.supported());
+        let request = command.and_then(|command| Request::decode(command, body.clone()).ok());
+        if command.is_some_and(|command| command.plane() == Plane::Metadata) {
+            self.commands
+                .insert(header.session, (*header, body.clone()));
+        }
         let asked = Asked {
             step,
             time,
@@ -86,6 +106,21 @@ impl Wire {
         }
     }
 
+    /// The last command of each session whose secret is known.
+    pub(crate) fn commands(&self) -> Vec<KnownCommand> {
+        let commands = self
+            .commands
+            .iter()
+            .filter_map(|(session, (header, body))| {
+                Some(KnownCommand {
+                    header: *header,
+                    body: body.clone(),
+                    secret: *self.secrets.get(session)?,
+                })
+            });
+        commands.collect()
+    }
+
     /// Requests that are not answered.
     pub(crate) fn unanswered(&self) -> usize {
         self.asked.len()
@@ -100,6 +135,9 @@ impl Wire {
         (step, time): (Step, u64),
     ) -> Result<(), Wrong> {
         let (header, body) = take_apart(frame)?;
+        if header.code == Command::Login.code() && header.status == 0 {
+            self.keep_secret(body.clone());
+        }
         if header.frame_kind() == Some(FrameKind::Event) {
             return match wire::Event::decode(&header, body) {
                 Ok(Some(_)) => Ok(()),
@@ -120,6 +158,7 @@ impl Wire {
                 to: step,
             },
             took: time.saturating_sub(asked.time),
+            stopping: self.stopping,
             asked: &asked,
             header,
             ledger,
@@ -127,6 +166,14 @@ impl Wire {
         answered
             .check(run, body)
             .map_err(|wrong| format!("{wrong}; asked: {:?}", asked.request))
+    }
+}
+
+impl Wire {
+    fn keep_secret(&mut self, body: Bytes) {
+        if let Ok(Reply::LoggedIn(logged_in)) = Reply::decode(Command::Login, body) {
+            self.secrets.insert(logged_in.session.0, logged_in.secret);
+        }
     }
 }
 

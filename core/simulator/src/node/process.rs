@@ -126,7 +126,11 @@ impl Node {
         };
         thread.inbox.push_back(input);
         if !std::mem::replace(&mut thread.planned, true) {
-            let delay = self.random.around(scenario.latency.turn);
+            let delay = match self.random.below(5_000) {
+                // Somebody else has the core for a while.
+                0 => self.random.between(10, 200) * MILLISECOND,
+                _ => self.random.around(scenario.latency.turn),
+            };
             self.plan(run, delay, ProcessEvent::Turn { shard });
         }
     }
