@@ -2,17 +2,32 @@
 
 use alloc::vec::Vec;
 
+use bytemuck::{Pod, Zeroable};
+
 use crate::{
     FileId, UnitSize,
-    layout::{FRAME_SIZE_MAX, TRAILER_SIZE, seal},
+    layout::{FRAME_ALIGNMENT, FRAME_SIZE_MAX, TRAILER_SIZE, seal},
 };
+
+/// The buffer is made of these, so that it lies where a driver may write it to the disk past the page cache.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(4096))]
+struct Page([u8; FRAME_ALIGNMENT]);
+
+const _: () = assert!(align_of::<Page>() == FRAME_ALIGNMENT);
+
+impl core::fmt::Debug for Page {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Page")
+    }
+}
 
 /// Bytes of a frame, cut into sealed units. Every byte is copied once, and its checksum is computed while
 /// it is in the cache.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FrameBuilder {
     unit_size: UnitSize,
-    buffer: Vec<u8>,
+    buffer: Vec<Page>,
     /// Bytes of the frame, trailers and padding included.
     size: usize,
     file: FileId,
@@ -36,9 +51,7 @@ impl FrameBuilder {
     /// Begins a frame of `size` bytes at `position` of the file.
     pub(crate) fn begin(&mut self, file: FileId, position: u64, size: usize) {
         assert!(size <= FRAME_SIZE_MAX);
-        if self.buffer.len() < size {
-            self.buffer.resize(size, 0);
-        }
+        self.reserve(size);
         self.size = size;
         self.file = file;
         self.first_index = unit_index(self.unit_size, position);
@@ -47,13 +60,20 @@ impl FrameBuilder {
         self.trailers.clear();
     }
 
+    fn reserve(&mut self, size: usize) {
+        let pages = size.div_ceil(FRAME_ALIGNMENT);
+        if self.buffer.len() < pages {
+            self.buffer.resize(pages, Page::zeroed());
+        }
+    }
+
     /// Appends bytes of payload.
     pub(crate) fn put(&mut self, mut bytes: &[u8]) {
         let payload = self.unit_size.payload();
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(payload - self.filled));
             let at = self.sealed * self.unit_size.bytes() + self.filled;
-            self.buffer[at..at + now.len()].copy_from_slice(now);
+            self.buffer_mut()[at..at + now.len()].copy_from_slice(now);
             self.filled += now.len();
             if self.filled == payload {
                 self.seal();
@@ -67,7 +87,8 @@ impl FrameBuilder {
         let unit = self.unit_size.bytes();
         while self.sealed * unit < self.size {
             let at = self.sealed * unit;
-            self.buffer[at + self.filled..at + unit].fill(0);
+            let filled = self.filled;
+            self.buffer_mut()[at + filled..at + unit].fill(0);
             self.seal();
         }
         assert!(self.sealed * unit == self.size);
@@ -79,7 +100,8 @@ impl FrameBuilder {
         let at = self.sealed * unit;
         let sealed = u32::try_from(self.sealed).expect("a frame has at most 16 MiB");
         let index = self.first_index + sealed;
-        let bytes = &mut self.buffer[at..at + unit];
+        let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut self.buffer);
+        let bytes = &mut buffer[at..at + unit];
         seal(bytes, self.file, index, sealed == 0);
         self.trailers
             .extend_from_slice(&bytes[unit - TRAILER_SIZE..]);
@@ -89,13 +111,18 @@ impl FrameBuilder {
 
     /// The frame as it is to be written.
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.buffer[..self.size]
+        &bytemuck::cast_slice(&self.buffer)[..self.size]
     }
 
     /// Takes over a frame that was written before.
-    pub(crate) fn load(&mut self, bytes: Vec<u8>) {
+    pub(crate) fn load(&mut self, bytes: &[u8]) {
+        self.reserve(bytes.len());
         self.size = bytes.len();
-        self.buffer = bytes;
+        self.buffer_mut()[..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn buffer_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(&mut self.buffer)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read},
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -126,6 +126,37 @@ pub(crate) fn path_of(directory: &Path, file: FileId) -> PathBuf {
     directory.join(format!("{:010}.journal", file.0))
 }
 
+/// An open file of the journal.
+#[derive(Debug)]
+pub(crate) struct JournalFile {
+    /// Reads, zeros and flushes.
+    pub(crate) cached: File,
+    /// Writes past the page cache, which copies nothing and leaves a flush nothing to collect. Absent where the
+    /// file system does not offer that.
+    direct: Option<File>,
+}
+
+impl JournalFile {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        let cached = options.read(true).write(true).open(path)?;
+        let direct = options.custom_flags(libc::O_DIRECT).open(path).ok();
+        Ok(Self { cached, direct })
+    }
+
+    /// Writes a frame. The two ways may be mixed: the kernel keeps the page cache in step with the disk.
+    pub(crate) fn write(&self, frame: &[u8], position: u64) -> io::Result<()> {
+        if let Some(direct) = &self.direct {
+            match direct.write_all_at(frame, position) {
+                // The disk's blocks are larger than a frame's alignment.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+                written => return written,
+            }
+        }
+        self.cached.write_all_at(frame, position)
+    }
+}
+
 /// Makes a file of the journal ready: renames an old one, or makes one that is allocated and full of written
 /// zeros; durably. Once `hurries` is true somebody waits for it, and the rest of the zeros is left out: the
 /// file is as good, its first writes only take longer.
@@ -214,4 +245,30 @@ pub(crate) fn zero(file: &File, position: u64, length: u64) -> io::Result<()> {
         at += size as u64;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_go_past_the_page_cache_or_through_it_and_are_the_same() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("file");
+        let alive = AtomicBool::new(false);
+        make(&path, 64 * 1024, &alive).unwrap();
+        let file = JournalFile::open(&path).unwrap();
+        let memory = vec![7; 3 * 4096];
+        let start = memory.as_ptr().align_offset(4096);
+        let mut expected = vec![0; 64 * 1024];
+        // In its place, beside it, and over zeros that are only in the page cache.
+        for (from, position) in [(start, 4096), (start + 1, 8192), (start, 32_768)] {
+            zero(&file.cached, position, 8192).unwrap();
+            file.write(&memory[from..from + 4096], position).unwrap();
+            let at = usize::try_from(position).unwrap();
+            expected[at..at + 4096].fill(7);
+        }
+        file.cached.sync_data().unwrap();
+        assert!(fs::read(&path).unwrap() == expected);
+    }
 }

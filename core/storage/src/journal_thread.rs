@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, OpenOptions},
+    fs,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::{
@@ -23,7 +23,7 @@ use wire::{ConsensusGroup, ShardId};
 
 use crate::{
     Error, Priority,
-    journal_files::{path_of, prepare, zero},
+    journal_files::{JournalFile, path_of, prepare, zero},
     paths::journal_directory,
     priority,
 };
@@ -327,7 +327,7 @@ struct Writer {
     journal: Journal,
     listener: Listener,
     files: Sender<Order>,
-    open: BTreeMap<FileId, File>,
+    open: BTreeMap<FileId, JournalFile>,
 }
 
 impl Writer {
@@ -391,7 +391,7 @@ impl Writer {
         match effect {
             Effect::Write { file, position } => {
                 let path = self.open(file)?;
-                let written = self.open[&file].write_all_at(self.journal.frame(), position);
+                let written = self.open[&file].write(self.journal.frame(), position);
                 written.map_err(Error::io("write", &path))?;
             }
             Effect::Zero {
@@ -400,11 +400,13 @@ impl Writer {
                 length,
             } => {
                 let path = self.open(file)?;
-                zero(&self.open[&file], position, length).map_err(Error::io("write", &path))?;
+                zero(&self.open[&file].cached, position, length)
+                    .map_err(Error::io("write", &path))?;
             }
             Effect::Flush { file } => {
                 let path = self.open(file)?;
                 self.open[&file]
+                    .cached
                     .sync_data()
                     .map_err(Error::io("flush", &path))?;
                 self.journal.handle(Input::Flushed);
@@ -427,7 +429,7 @@ impl Writer {
                 self.open(file)?;
                 let mut bytes = vec![0; length as usize];
                 // What cannot be read is told as such; the journal knows what that means.
-                let bytes = match self.open[&file].read_exact_at(&mut bytes, position) {
+                let bytes = match self.open[&file].cached.read_exact_at(&mut bytes, position) {
                     Ok(()) => Bytes::from(bytes),
                     Err(_) => Bytes::new(),
                 };
@@ -460,7 +462,7 @@ impl Writer {
             while self.open.len() >= 4 {
                 self.open.pop_first();
             }
-            let opened = OpenOptions::new().read(true).write(true).open(&path);
+            let opened = JournalFile::open(&path);
             self.open
                 .insert(file, opened.map_err(Error::io("open", &path))?);
         }

@@ -78,7 +78,7 @@ impl Journal {
         let mut healed: Vec<FileId> = zeroed.iter().map(|zeroed| zeroed.file).collect();
         if let Some((file, position, bytes)) = tail {
             healed.push(file);
-            self.builder.load(bytes);
+            self.builder.load(&bytes);
             self.effects.push_back(Effect::Write { file, position });
         }
         for zeroed in zeroed {

@@ -174,6 +174,18 @@ fn restart_goes_on_behind_the_last_frame() {
 }
 
 #[test]
+fn frames_lie_where_they_can_be_written_past_the_page_cache() {
+    let mut journal = Journal::new(config(UnitSize::Bytes512));
+    let mut disk = Disk::default();
+    for op in 1..20 {
+        disk.write(&mut journal, vec![prepare(1, op, 5_000)]);
+        let frame = journal.frame();
+        assert_eq!(frame.as_ptr().align_offset(crate::FRAME_ALIGNMENT), 0);
+        assert_eq!(frame.len() % crate::FRAME_ALIGNMENT, 0);
+    }
+}
+
+#[test]
 fn frames_of_another_node_are_not_ours() {
     let ours = config(UnitSize::Bytes512);
     let mut disk = Disk::default();
