@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use bytes::Bytes;
 use journal::{Progress, Record};
 use network::{Connections, Driver, Endpoint, Event, Inbox, InboxSender, Listener, Notify};
 use partition::SegmentChange;
@@ -27,6 +28,10 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// Messages taken from one peer's ring in a turn.
 const MESH_BATCH: usize = 1_024;
+
+/// Bytes of messages that are handed over to be written to segments, at least, unless a tick comes first.
+/// Each time wakes a thread that competes with what clients wait for.
+const CHANGE_BYTES: usize = 256 * 1024;
 
 /// Events of connections handled before effects are carried out. Requests that come in together share a
 /// prepare, but none of them waits for ever.
@@ -124,6 +129,9 @@ struct ShardLoop {
     journal: JournalHandle,
     records: Vec<Record>,
     files: FileThreads,
+    /// Changes of segments that wait to be handed over together, and the bytes of messages in them.
+    changes: Vec<Job>,
+    changed_bytes: usize,
     passwords: PasswordPool,
     clock: Clock,
     next_tick: Instant,
@@ -159,6 +167,8 @@ impl ShardLoop {
             journal: seed.journal,
             records: Vec::new(),
             files: seed.files,
+            changes: Vec::new(),
+            changed_bytes: 0,
             passwords: seed.passwords,
             clock,
             next_tick: Instant::now(),
@@ -179,6 +189,7 @@ impl ShardLoop {
         loop {
             self.turn();
             if self.stopped && self.connections.is_quiet() {
+                self.hand_changes_over();
                 break;
             }
             self.notify.notified().await;
@@ -203,6 +214,7 @@ impl ShardLoop {
         if moment >= self.next_tick {
             self.next_tick = moment + TICK;
             self.shard.handle(now, Input::Tick);
+            self.hand_changes_over();
         }
         self.carry_out_all();
     }
@@ -281,7 +293,7 @@ impl ShardLoop {
             Effect::Mesh { to, message } => self.endpoint.send(usize::from(to.0), message),
             Effect::Peer { to, .. } => unreachable!("a single node has no peer {to}"),
             Effect::Journal(record) => self.records.push(record),
-            Effect::Change { ticket, change } => self.files.submit(change_job(ticket, change)),
+            Effect::Change { ticket, change } => self.change(change_job(ticket, change)),
             Effect::Read {
                 ticket,
                 segment,
@@ -321,6 +333,23 @@ impl ShardLoop {
                 self.connections.close_all();
             }
             Effect::Note(note) => self.note(&note),
+        }
+    }
+
+    fn change(&mut self, job: Job) {
+        if let Job::Append { pieces, .. } = &job {
+            self.changed_bytes += pieces.iter().map(Bytes::len).sum::<usize>();
+        }
+        self.changes.push(job);
+        if self.changed_bytes >= CHANGE_BYTES {
+            self.hand_changes_over();
+        }
+    }
+
+    fn hand_changes_over(&mut self) {
+        self.changed_bytes = 0;
+        for job in self.changes.drain(..) {
+            self.files.submit(job);
         }
     }
 
