@@ -29,6 +29,7 @@ fix: ## Format the code.
 
 .PHONY: test
 test: check ## Everything: checks, unit, property, simulator and integration tests, doc tests.
+	$(CARGO) build --workspace --bins --quiet
 ifeq ($(NEXTEST),yes)
 	$(CARGO) nextest run --workspace --no-fail-fast
 else
@@ -37,6 +38,19 @@ else
 endif
 	$(CARGO) test --workspace --doc --quiet
 	$(MAKE) --no-print-directory sim-fixed
+
+.PHONY: integration
+integration: ## Tests with real servers, a few repetitions each: make integration ARGS=r12
+	$(CARGO) build --workspace --bins --quiet
+ifeq ($(NEXTEST),yes)
+	$(CARGO) nextest run -p integration --no-fail-fast $(ARGS)
+else
+	$(CARGO) test -p integration --no-fail-fast -- $(ARGS)
+endif
+
+.PHONY: cases
+cases: export COHORT_CASES = full
+cases: integration ## The same, with as many repetitions as the field cases ask for.
 
 .PHONY: build
 build: ## The release binaries.
