@@ -62,7 +62,7 @@ impl Flood {
         // The same frame again and again: nobody looks at the correlation.
         let frame = connection.frame(&send(topic, partition, batch, acknowledgement).into());
         let socket = connection.socket().try_clone().expect("a second handle");
-        let timeout = Some(Duration::from_millis(500));
+        let timeout = Some(Duration::from_millis(200));
         socket.set_write_timeout(timeout).expect("set a timeout");
         Self {
             socket,
@@ -72,7 +72,7 @@ impl Flood {
         }
     }
 
-    /// Writes until nothing is taken for half a second, or `limit` bytes are; whether it is held back.
+    /// Writes until nothing is taken for a while, or `limit` bytes are; whether it is held back.
     fn pour(&mut self, limit: u64) -> bool {
         while self.total < limit {
             match self.socket.write(&self.frame[self.written..]) {
@@ -130,7 +130,7 @@ fn producers_are_held_back_while_the_disk_takes_nothing() {
     let server = site.start();
     let mut connection = Connection::login(server.address());
     let topic = connection.create_topic("orders", 4);
-    let mut floods: Vec<Flood> = (0..12)
+    let mut floods: Vec<Flood> = (0..8)
         .map(|number| Flood::new(&connection, &topic, number % 4, number % 2 == 0))
         .collect();
     let rest = server.resident();

@@ -6,8 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use integration::{Connection, append, cut, flip_bit, overwrite};
-use wire::ErrorCode;
+use bytes::Bytes;
+use integration::{Connection, Site, append, cut, flip_bit, overwrite, repetitions, until};
+use wire::{ErrorCode, PollStrategy, TopicDetails};
 
 use crate::fixture::{Fixture, PARTITIONS};
 
@@ -314,5 +315,121 @@ fn r12_segments_that_the_journal_covers_are_written_again_whatever_became_of_the
         assert_eq!(server.log().find("out of service"), None, "{name}");
         drop(connection);
         server.stop();
+    }
+}
+
+/// Strange files: named or not, they are left alone and change nothing.
+#[test]
+fn r12_stray_files_are_left_alone() {
+    let fixture = Fixture::without_checkpoints();
+    let partition = fixture.files(SEGMENT)[0].clone();
+    let in_partition = |name: &str| partition.with_file_name(name);
+    let data = fixture.site.data();
+    let strays = [
+        data.join("notes.txt"),
+        data.join("journal/notes.txt"),
+        data.join("group-1/notes.txt"),
+        data.join("group-1/snapshot-x"),
+        in_partition("notes.txt"),
+        // Where segments would be whose messages do not exist.
+        in_partition("00000000000000009999.segment"),
+        in_partition("00000000000000009999.index"),
+        in_partition("00000000000000000000.segment.old"),
+    ];
+    for path in &strays {
+        fs::write(path, "not ours").expect("write a file");
+    }
+    let server = fixture.site.start();
+    let mut connection = Connection::login(server.address());
+    for partition in 0..PARTITIONS {
+        fixture.expect_whole(&mut connection, partition);
+    }
+    drop(connection);
+    server.stop();
+    for path in &strays {
+        assert_eq!(
+            fs::read(path).expect("it is there"),
+            b"not ours",
+            "{}",
+            path.display()
+        );
+    }
+}
+
+/// Deleting what others read, and write: each gets an answer, nobody takes a shard down, and the server
+/// starts again. Retention deletes the same way, and has no command yet.
+#[test]
+fn r12_deletion_under_polls_and_sends_takes_no_shard_down() {
+    let site = Site::new();
+    let mut server = site.start();
+    let mut admin = Connection::login(server.address());
+    for round in 0..repetitions(3, 30) {
+        let name = format!("orders-{round}");
+        let topic = admin.create_topic(&name, 4);
+        let megabyte = vec![Bytes::from(vec![9; 1_000]); 1_000];
+        for partition in 0..4 {
+            for _ in 0..2 {
+                let appended = admin.append(&topic, partition, &megabyte);
+                appended.expect("it is appended");
+            }
+        }
+        std::thread::scope(|scope| {
+            for number in 0..6 {
+                let mut connection = admin.attach();
+                let topic = &topic;
+                scope.spawn(move || use_until_gone(&mut connection, topic, number));
+            }
+            // The partitions one after the other, then everything.
+            for _ in 0..3 {
+                let request = wire::DeletePartitions {
+                    stream: topic.stream.into(),
+                    topic: topic.id.into(),
+                    count: 1,
+                };
+                admin.ask(request).expect("it is deleted");
+            }
+            let stream = topic.stream.into();
+            admin
+                .ask(wire::DeleteStream { stream })
+                .expect("it is deleted");
+        });
+        admin.ping();
+    }
+    // Files go when a checkpoint no longer rests on them.
+    let filler = admin.create_topic("filler", 2);
+    let own = format!("/{}-", filler.stream);
+    let deleted = |path: &str| path.ends_with(".segment") && !path.contains(&own);
+    let megabyte = [Bytes::from(vec![7; 1 << 20])];
+    let mut partition = 0;
+    until("the files are deleted", || {
+        partition = 1 - partition;
+        let appended = admin.append(&filler, partition, &megabyte);
+        appended.expect("it is appended");
+        site.files(deleted).is_empty().then_some(())
+    });
+    drop(admin);
+    server.stop();
+    server = site.start();
+    Connection::login(server.address()).create_topic("orders", 1);
+    server.stop();
+}
+
+/// Reads from the oldest message, or appends, until the topic is gone.
+fn use_until_gone(connection: &mut Connection, topic: &TopicDetails, number: u32) {
+    let payload = [Bytes::from(vec![1; 1_000])];
+    let mut partition = number % 4;
+    loop {
+        let outcome = if number.is_multiple_of(2) {
+            let page = connection.poll(topic, partition, PollStrategy::First);
+            page.map(|_| ())
+        } else {
+            connection.append(topic, partition, &payload).map(|_| ())
+        };
+        match outcome.map_err(|failure| failure.code) {
+            Ok(()) | Err(ErrorCode::Retry) => {}
+            Err(ErrorCode::PartitionNotFound) => partition = 0,
+            Err(ErrorCode::StreamNotFound | ErrorCode::TopicNotFound) => return,
+            Err(other) => panic!("{other:?}"),
+        }
     }
 }
