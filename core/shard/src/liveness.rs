@@ -141,11 +141,11 @@ impl Clocks {
         }
     }
 
-    /// Everybody gets a full timeout: this node does not know how long they were silent.
+    /// Everybody gets a full timeout: this node does not know how long they were silent. Connections
+    /// that are open stay counted, for their ends are reported later.
     pub(crate) fn restart(&mut self, now: u64) {
         for clock in self.sessions.values_mut() {
             clock.since = now;
-            clock.connections = 0;
             clock.lost = false;
         }
         self.expiring.clear();
@@ -183,5 +183,29 @@ impl Clocks {
         for (_, session) in sessions {
             self.expiring.remove(session);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_opened_before_a_restart_of_the_clocks_keeps_its_session() {
+        let session = SessionNumber(4);
+        let mut clocks = Clocks::new(Timeouts {
+            disconnect_grace: 10,
+            session_timeout: 1_000,
+        });
+        clocks.on_sign(Sign::Connected(ClientId(9), session), 0);
+        clocks.on_sign(Sign::Connected(ClientId(9), session), 1);
+        clocks.restart(2);
+        clocks.on_sign(Sign::Disconnected(session), 3);
+        assert_eq!(clocks.expired(500, EvictionReason::Disconnected, 8), []);
+        clocks.on_sign(Sign::Disconnected(session), 501);
+        assert_eq!(
+            clocks.expired(512, EvictionReason::Disconnected, 8),
+            [(ClientId(9), session)]
+        );
     }
 }

@@ -185,14 +185,12 @@ impl Network {
         }
     }
 
-    /// The process of a node is gone, and so are its ends of all connections. Names them.
-    pub(crate) fn on_crash(&mut self, run: &mut Run, node: usize) -> Vec<LinkId> {
-        let mut gone = Vec::new();
+    /// The process of a node is gone, and so are its ends of all connections.
+    pub(crate) fn on_crash(&mut self, run: &mut Run, node: usize) {
         for (link, state) in &mut self.links {
             if state.node != node || state.accepted.is_none() || !state.node_open {
                 continue;
             }
-            gone.push(*link);
             state.node_open = false;
             state.cut = true;
             if self.random.chance(800) {
@@ -202,7 +200,6 @@ impl Network {
             }
         }
         self.forget_closed();
-        gone
     }
 
     /// Connections that are open at both ends, for faults.

@@ -26,7 +26,7 @@ fn equal_seeds_run_alike() {
         let mut lines = 0;
         let traced = World::short(seed, true).finish(|_| lines += 1);
         assert_eq!(traced, run(seed));
-        assert!(lines > 1_000);
+        assert!(lines > 300, "seed {seed}: {lines} lines");
     }
     assert_ne!(run(3).hash, run(14).hash);
 }

@@ -203,7 +203,7 @@ impl World {
         let now = self.nodes[node].clock.read(self.run.now).monotonic;
         let was_ready = self.nodes[node].is_ready();
         let inputs = self.nodes[node].inbox(shard);
-        self.checks.before_turn(&mut self.run, inputs, now);
+        self.checks.before_turn(&mut self.run, inputs, (node, now));
         let mut effects = self.nodes[node].turn(&self.run, shard);
         if let Some(thread) = self.nodes[node].thread(shard) {
             let place = (node, &thread.shard);
@@ -235,7 +235,7 @@ impl World {
                 let link = link(connection);
                 let frame = clients::joined(frame);
                 note_sent(run, link, &frame);
-                self.checks.on_sent(run, (link, &frame), now);
+                self.checks.on_sent(run, (link, &frame), (node, now));
                 self.network.send_to_client(run, link, frame);
             }
             Effect::Close { connection } => self.network.close_by_node(run, link(connection)),
@@ -308,8 +308,8 @@ impl World {
         let node = 0;
         self.stops_until = None;
         self.nodes[node].kill(&mut self.run, power);
-        let gone = self.network.on_crash(&mut self.run, node);
-        self.checks.on_crash(&self.run, node, &gone);
+        self.network.on_crash(&mut self.run, node);
+        self.checks.on_crash(&self.run, node);
         let delay = self.random.around(self.scenario.faults.down);
         self.run.after(delay, Event::Start { node });
     }
@@ -605,8 +605,8 @@ impl World {
         self.phase = Phase::LastStart;
         let power = self.random.chance(500);
         self.nodes[0].kill(&mut self.run, power);
-        let gone = self.network.on_crash(&mut self.run, 0);
-        self.checks.on_crash(&self.run, 0, &gone);
+        self.network.on_crash(&mut self.run, 0);
+        self.checks.on_crash(&self.run, 0);
         self.run.after(MILLISECOND, Event::Start { node: 0 });
     }
 

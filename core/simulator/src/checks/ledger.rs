@@ -242,11 +242,10 @@ impl Ledger {
             let expected = self.apply_request(run, step, header, &request);
             let reference = self.references.get_mut(&group).expect("there is one each");
             let key = request.key();
-            let shown = run
-                .trace
-                .prints()
-                .then(|| describe(&request))
-                .unwrap_or_default();
+            let shown = match run.trace.prints() {
+                true => describe(&request),
+                false => String::new(),
+            };
             let incarnation = request.incarnation();
             let result = reference.apply(op, header.timestamp(), request);
             while reference.next_change().is_some() {}

@@ -67,7 +67,7 @@ impl Checks {
         &mut self,
         run: &mut Run,
         inputs: impl Iterator<Item = &'a Input>,
-        time: u64,
+        (node, time): (usize, u64),
     ) {
         self.step += 1;
         for input in inputs {
@@ -78,9 +78,9 @@ impl Checks {
                     body,
                 } => {
                     let link = LinkId(connection.0);
-                    let asked = self
-                        .wire
-                        .on_request(link, (header, body), (self.step, time));
+                    let asked =
+                        self.wire
+                            .on_request((node, link), (header, body), (self.step, time));
                     run.note(&[13, link.0, header.checksum], || {
                         format!("connection {}: asks {}", link.0, asked.describe())
                     });
@@ -147,8 +147,13 @@ impl Checks {
     }
 
     /// A shard sends a frame.
-    pub(crate) fn on_sent(&mut self, run: &mut Run, (link, frame): (LinkId, &Bytes), time: u64) {
-        self.note_binding(run.now, link, frame);
+    pub(crate) fn on_sent(
+        &mut self,
+        run: &mut Run,
+        (link, frame): (LinkId, &Bytes),
+        (node, time): (usize, u64),
+    ) {
+        self.note_binding(run.now, (node, link), frame);
         let at = (self.step, time);
         if let Err(wrong) = self.wire.on_sent(run, &self.ledger, (link, frame), at) {
             run.fail(format!("connection {}: {wrong}", link.0));
@@ -164,12 +169,9 @@ impl Checks {
     }
 
     /// A process is gone, and with it everything that it was asked.
-    pub(crate) fn on_crash(&mut self, run: &Run, node: usize, links: &[LinkId]) {
-        for link in links {
-            self.wire.on_closed(*link);
-            self.sessions.on_closed(run.now, *link);
-        }
-        self.wire.stopping = false;
+    pub(crate) fn on_crash(&mut self, run: &Run, node: usize) {
+        self.wire.on_crash(node);
+        self.sessions.on_crash(run.now, node);
         self.shown.retain(|(of, _), _| *of != node);
     }
 
@@ -271,7 +273,7 @@ impl Checks {
         }
     }
 
-    fn note_binding(&mut self, now: u64, link: LinkId, frame: &Bytes) {
+    fn note_binding(&mut self, now: u64, (node, link): (usize, LinkId), frame: &Bytes) {
         let Ok(header) = FrameHeader::read(frame) else {
             return;
         };
@@ -284,7 +286,7 @@ impl Checks {
             true => SessionNumber(header.op().0),
             false => header.session(),
         };
-        self.sessions.on_bound(now, link, session);
+        self.sessions.on_bound(now, (node, link), session);
     }
 
     fn check_held(&self, run: &mut Run, scenario: &Scenario, shard: &Shard) {

@@ -23,7 +23,8 @@ const SEEN_MAX: usize = 200;
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     lives: BTreeMap<SessionNumber, Life>,
-    bound: BTreeMap<LinkId, SessionNumber>,
+    /// Connections that carry a session, each with the node at its other end.
+    bound: BTreeMap<LinkId, (usize, SessionNumber)>,
 }
 
 #[derive(Debug, Default)]
@@ -57,19 +58,36 @@ impl Sessions {
     }
 
     /// A connection carries the session from now on.
-    pub(crate) fn on_bound(&mut self, now: u64, link: LinkId, session: SessionNumber) {
+    pub(crate) fn on_bound(
+        &mut self,
+        now: u64,
+        (node, link): (usize, LinkId),
+        session: SessionNumber,
+    ) {
         let life = self.lives.entry(session).or_default();
         life.open.insert(link, now);
         life.see(now);
-        self.bound.insert(link, session);
+        self.bound.insert(link, (node, session));
     }
 
     /// A connection is gone.
     pub(crate) fn on_closed(&mut self, now: u64, link: LinkId) {
-        let session = self.bound.remove(&link);
-        if let Some(life) = session.and_then(|session| self.lives.get_mut(&session)) {
+        let bound = self.bound.remove(&link);
+        if let Some(life) = bound.and_then(|(_, session)| self.lives.get_mut(&session)) {
             life.open.remove(&link);
             life.closed = now;
+        }
+    }
+
+    /// A process is gone, and with it its ends of all connections.
+    pub(crate) fn on_crash(&mut self, now: u64, node: usize) {
+        let bound = self.bound.iter();
+        let gone: Vec<LinkId> = bound
+            .filter(|(_, (at, _))| *at == node)
+            .map(|(link, _)| *link)
+            .collect();
+        for link in gone {
+            self.on_closed(now, link);
         }
     }
 

@@ -43,6 +43,8 @@ pub(crate) struct KnownCommand {
 /// A request that a node has taken.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
+    /// The node that took it.
+    node: usize,
     pub(crate) step: Step,
     /// By the node's monotonic clock.
     pub(crate) time: u64,
@@ -69,7 +71,7 @@ impl Wire {
     /// A shard takes a request.
     pub(crate) fn on_request(
         &mut self,
-        link: LinkId,
+        (node, link): (usize, LinkId),
         (header, body): (&FrameHeader, &Bytes),
         (step, time): (Step, u64),
     ) -> &Asked {
@@ -80,6 +82,7 @@ impl Wire {
                 .insert(header.session, (*header, body.clone()));
         }
         let asked = Asked {
+            node,
             step,
             time,
             header: *header,
@@ -104,6 +107,12 @@ impl Wire {
         for key in gone {
             self.asked.remove(&key);
         }
+    }
+
+    /// A process is gone, and with it everything that it was asked.
+    pub(crate) fn on_crash(&mut self, node: usize) {
+        self.asked.retain(|_, asked| asked.node != node);
+        self.stopping = false;
     }
 
     /// The last command of each session whose secret is known.
