@@ -1,10 +1,12 @@
 //! Events: what a node tells a client unasked.
 
+use alloc::string::String;
+
 use bytes::Bytes;
 
 use crate::{
-    ConsensusGroup, ConsumerGroupId, DecodeError, FrameHeader, Generation, Problem, ReplicaId,
-    SessionNumber, StreamId, TopicId, View, Writer,
+    ClientId, ConsensusGroup, ConsumerGroupId, DecodeError, FrameHeader, Generation, MemberId,
+    Problem, ReplicaId, SessionNumber, StreamId, TopicId, View, Writer,
     field::{self, Field, body},
 };
 
@@ -20,6 +22,8 @@ pub enum EventCode {
     ServerStopping = 902,
     /// A consensus group has another primary.
     PrimaryChanged = 903,
+    /// The session is not a member of a consumer group any more.
+    MembershipEnded = 904,
 }
 
 impl EventCode {
@@ -29,6 +33,7 @@ impl EventCode {
         Self::Evicted,
         Self::ServerStopping,
         Self::PrimaryChanged,
+        Self::MembershipEnded,
     ];
 
     /// The number.
@@ -51,6 +56,7 @@ impl EventCode {
             Self::Evicted => "Evicted",
             Self::ServerStopping => "ServerStopping",
             Self::PrimaryChanged => "PrimaryChanged",
+            Self::MembershipEnded => "MembershipEnded",
         }
     }
 }
@@ -117,6 +123,49 @@ impl EvictionReason {
     }
 }
 
+/// Why a membership ended while its session lives: the reason in the header of an
+/// [`Event::MembershipEnded`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum MembershipEndReason {
+    /// Another session has joined with the same instance id; the body names it.
+    FencedInstanceId = 1,
+    /// An administrator removed the member.
+    Removed = 2,
+    /// The consumer group, its topic or its stream was deleted.
+    GroupDeleted = 3,
+}
+
+impl MembershipEndReason {
+    /// Every reason, in the order of the numbers.
+    pub const ALL: &'static [Self] = &[Self::FencedInstanceId, Self::Removed, Self::GroupDeleted];
+
+    /// The number.
+    #[must_use]
+    pub const fn code(self) -> u32 {
+        self as u32
+    }
+
+    /// The reason with this number, if there is one.
+    #[must_use]
+    pub fn from_code(code: u32) -> Option<Self> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|reason| reason.code() == code)
+    }
+
+    /// The name, as PROTOCOL.md spells it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FencedInstanceId => "FencedInstanceId",
+            Self::Removed => "Removed",
+            Self::GroupDeleted => "GroupDeleted",
+        }
+    }
+}
+
 body! {
     /// A consumer group's assignment changed for the session's member: it should sync.
     AssignmentChanged {
@@ -145,6 +194,22 @@ body! {
         /// The primary of that view.
         primary: ReplicaId,
     }
+
+    /// The session is not a member of a consumer group any more, and has not left it itself.
+    MembershipEnded {
+        /// The stream.
+        stream: StreamId,
+        /// The topic.
+        topic: TopicId,
+        /// The consumer group.
+        group: ConsumerGroupId,
+        /// The member that the session was.
+        member: MemberId,
+        /// Who has taken the membership over, where somebody has.
+        by: Option<ClientId>,
+        /// From where they joined, for people; absent when that is not known.
+        address: Option<String>,
+    }
 }
 
 /// An event.
@@ -158,6 +223,8 @@ pub enum Event {
     ServerStopping(ServerStopping),
     /// A consensus group has another primary.
     PrimaryChanged(PrimaryChanged),
+    /// The session is not a member of a consumer group any more; all that it does there is refused.
+    MembershipEnded(MembershipEndReason, MembershipEnded),
 }
 
 impl Event {
@@ -169,6 +236,7 @@ impl Event {
             Self::Evicted(_) => EventCode::Evicted,
             Self::ServerStopping(_) => EventCode::ServerStopping,
             Self::PrimaryChanged(_) => EventCode::PrimaryChanged,
+            Self::MembershipEnded(..) => EventCode::MembershipEnded,
         }
     }
 
@@ -177,6 +245,7 @@ impl Event {
     pub const fn reason(&self) -> u32 {
         match self {
             Self::Evicted(reason) => reason.code(),
+            Self::MembershipEnded(reason, _) => reason.code(),
             Self::AssignmentChanged(_) | Self::ServerStopping(_) | Self::PrimaryChanged(_) => 0,
         }
     }
@@ -196,6 +265,7 @@ impl Event {
             Self::Evicted(_) => {}
             Self::ServerStopping(body) => body.write(&mut writer),
             Self::PrimaryChanged(body) => body.write(&mut writer),
+            Self::MembershipEnded(_, body) => body.write(&mut writer),
         }
         writer.into_bytes()
     }
@@ -219,6 +289,11 @@ impl Event {
             }
             EventCode::ServerStopping => Self::ServerStopping(field::decode(body)?),
             EventCode::PrimaryChanged => Self::PrimaryChanged(field::decode(body)?),
+            EventCode::MembershipEnded => {
+                let body = field::decode(body)?;
+                let reason = MembershipEndReason::from_code(header.status);
+                return Ok(reason.map(|reason| Self::MembershipEnded(reason, body)));
+            }
         };
         if header.status == 0 {
             Ok(Some(event))
@@ -237,7 +312,8 @@ impl Event {
 #[cfg(test)]
 mod tests {
     use super::{
-        Bytes, Event, EventCode, EvictionReason, FrameHeader, ServerStopping, SessionNumber,
+        Bytes, ClientId, ConsumerGroupId, Event, EventCode, EvictionReason, FrameHeader, MemberId,
+        MembershipEndReason, MembershipEnded, ServerStopping, SessionNumber, StreamId, TopicId,
     };
 
     #[test]
@@ -248,16 +324,40 @@ mod tests {
         for reason in EvictionReason::ALL {
             assert_eq!(EvictionReason::from_code(reason.code()), Some(*reason));
         }
-        assert_eq!(EventCode::from_code(904), None);
+        for reason in MembershipEndReason::ALL {
+            assert_eq!(MembershipEndReason::from_code(reason.code()), Some(*reason));
+        }
+        assert_eq!(MembershipEndReason::from_code(0), None);
+        assert_eq!(EventCode::from_code(905), None);
         assert_eq!(EvictionReason::from_code(0), None);
     }
 
     #[test]
     fn events_and_reasons_of_a_later_version_are_passed_over() {
-        let header = FrameHeader::event(904, 0, SessionNumber(1));
+        let header = FrameHeader::event(905, 0, SessionNumber(1));
         assert_eq!(Event::decode(&header, Bytes::from_static(b"new")), Ok(None));
         let header = FrameHeader::event(901, 99, SessionNumber(1));
         assert_eq!(Event::decode(&header, Bytes::new()), Ok(None));
+    }
+
+    #[test]
+    fn end_of_a_membership_has_a_reason() {
+        let ended = MembershipEnded {
+            stream: StreamId(1),
+            topic: TopicId(2),
+            group: ConsumerGroupId(3),
+            member: MemberId(4),
+            by: Some(ClientId(5)),
+            address: None,
+        };
+        let event = Event::MembershipEnded(MembershipEndReason::Removed, ended);
+        let mut header = event.header(SessionNumber(7));
+        assert_eq!(header.status, 2);
+        let body = event.encode();
+        assert_eq!(Event::decode(&header, body.clone()), Ok(Some(event)));
+        header.status = 99;
+        assert_eq!(Event::decode(&header, body), Ok(None));
+        assert!(Event::decode(&header, Bytes::new()).is_err());
     }
 
     #[test]

@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::{
     Batch, ClientId, ClusterId, ConsensusGroup, ConsumerGroupId, DecodeError, Epoch, Generation,
-    Incarnation, Offset, PartitionId, Reader, ReplicaId, SessionNumber, StreamId, Timestamp,
-    TopicId, UserId, View, Writer,
+    Incarnation, MemberId, Offset, Op, PartitionId, Reader, ReplicaId, SessionNumber, StreamId,
+    Timestamp, TopicId, UserId, View, Writer,
 };
 
 /// A type that a body can have as a field.
@@ -61,7 +61,7 @@ macro_rules! newtypes {
 
 newtypes! {
     ClientId(u128) ClusterId(u128) ConsensusGroup(u16) ConsumerGroupId(u64) Epoch(u64)
-    Generation(u64) Incarnation(u64) Offset(u64) PartitionId(u32) ReplicaId(u8) SessionNumber(u64)
+    Generation(u64) Incarnation(u64) MemberId(u64) Offset(u64) Op(u64) PartitionId(u32) ReplicaId(u8) SessionNumber(u64)
     StreamId(u64) Timestamp(u64) TopicId(u64) UserId(u64) View(u32)
 }
 
@@ -88,6 +88,17 @@ impl Field for String {
     fn write(&self, writer: &mut Writer) {
         writer.text8(self);
     }
+}
+
+/// Nothing: no bytes.
+impl Field for () {
+    const SIZE_MIN: usize = 0;
+
+    fn read(_reader: &mut Reader, _field: &'static str) -> Result<Self, DecodeError> {
+        Ok(())
+    }
+
+    fn write(&self, _writer: &mut Writer) {}
 }
 
 /// 0, or 1 and the value.

@@ -47,7 +47,8 @@ pub use codec::{DecodeError, Problem, Reader, Writer};
 pub use command::{Command, Plane};
 pub use error_code::ErrorCode;
 pub use event::{
-    AssignmentChanged, Event, EventCode, EvictionReason, PrimaryChanged, ServerStopping,
+    AssignmentChanged, Event, EventCode, EvictionReason, MembershipEndReason, MembershipEnded,
+    PrimaryChanged, ServerStopping,
 };
 pub use failure::Failure;
 pub use frame::{FRAME_HEADER_SIZE, FRAME_SIZE_MAX, FrameHeader, FrameKind, PROTOCOL_VERSION};
@@ -61,17 +62,25 @@ pub use ids::{
 pub use limits::Limit;
 pub use prepare::{PREPARE_HEADER_SIZE, PrepareHeader};
 pub use reply::{
-    ClusterMetadata, Counter, DeleteResult, GroupPrimary, LoggedIn, Me, Node, OffsetResult,
-    Offsets, OffsetsDeleted, OffsetsStored, PartitionDetails, PartitionsChanged, PollResult,
-    Polled, Reply, SendResult, Sent, Stats, StoreResult, StreamDetails, Streams, TopicDetails,
-    TopicSummary, Topics, UserDetails, Users,
+    AssignedPartition, ClusterMetadata, ConsumerGroupAssignment, ConsumerGroupDetails,
+    ConsumerGroupOptions, ConsumerGroupSummary, ConsumerGroups, Counter, DeleteResult,
+    DisplacedSession, GroupPrimary, GroupProgress, LoggedIn, Me, MemberDetails, MemberStatus,
+    MoveWait, Node, OffsetResult, Offsets, OffsetsDeleted, OffsetsReset, OffsetsStored,
+    OwnershipDetails, PartitionDetails, PartitionMove, PartitionOwner, PartitionsChanged,
+    PartitionsReleased, PollResult, Polled, ReleaseResult, Reply, RevokingPartition, SendResult,
+    Sent, Stats, StoreResult, StreamDetails, Streams, TopicDetails, TopicSummary, Topics,
+    UserDetails, Users,
 };
 pub use request::{
-    Acknowledgement, Attach, ChangePassword, Consumer, CreatePartitions, CreateStream, CreateTopic,
-    CreateUser, DeleteConsumerOffset, DeletePartitions, DeleteStream, DeleteTopic, DeleteUser,
-    GetConsumerOffset, GetStream, GetStreams, GetTopic, GetTopics, GetUser, GetUsers, Login,
-    PartitionTarget, PollMessages, PollSection, PollStrategy, Request, SendMessages, SendSection,
-    StoreConsumerOffset, StoreSection, UpdateStream, UpdateTopic, UpdateUser,
+    Acknowledgement, Attach, ChangePassword, Consumer, ConsumerGroupOptionsUpdate,
+    CreateConsumerGroup, CreatePartitions, CreateStream, CreateTopic, CreateUser,
+    DeleteConsumerGroup, DeleteConsumerOffset, DeletePartitions, DeleteStream, DeleteTopic,
+    DeleteUser, GetConsumerGroup, GetConsumerGroups, GetConsumerOffset, GetStream, GetStreams,
+    GetTopic, GetTopics, GetUser, GetUsers, GroupStart, JoinConsumerGroup, LeaveConsumerGroup,
+    Login, PartitionTarget, PollMessages, PollSection, PollStrategy, ReleasePartition,
+    ReleaseSection, RemoveMember, Request, ResetConsumerOffset, ResetSection, ResetTarget,
+    SendMessages, SendSection, StoreConsumerOffset, StoreSection, SyncConsumerGroup,
+    UpdateConsumerGroup, UpdateStream, UpdateTopic, UpdateUser,
 };
 pub use secret::{Password, SessionSecret};
 pub use time::{Time, Timestamp};

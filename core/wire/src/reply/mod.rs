@@ -1,6 +1,7 @@
 //! Bodies of replies, one type per kind of answer.
 
 mod catalog;
+mod consumer_group;
 mod message;
 mod node;
 mod offset;
@@ -20,6 +21,12 @@ use crate::{
 pub use catalog::{
     PartitionDetails, PartitionsChanged, StreamDetails, Streams, TopicDetails, TopicSummary, Topics,
 };
+pub use consumer_group::{
+    AssignedPartition, ConsumerGroupAssignment, ConsumerGroupDetails, ConsumerGroupOptions,
+    ConsumerGroupSummary, ConsumerGroups, DisplacedSession, GroupProgress, MemberDetails,
+    MemberStatus, MoveWait, OffsetsReset, OwnershipDetails, PartitionMove, PartitionOwner,
+    PartitionsReleased, ReleaseResult, RevokingPartition,
+};
 pub use message::{PollResult, Polled, SendResult, Sent};
 pub use node::{ClusterMetadata, Counter, GroupPrimary, Node, Stats};
 pub use offset::{DeleteResult, OffsetResult, Offsets, OffsetsDeleted, OffsetsStored, StoreResult};
@@ -32,7 +39,7 @@ macro_rules! replies {
         pub enum Reply {
             /// Done, and there is nothing to tell: an empty body. Answers [`Command::Ping`], `Attach`,
             /// `Logout`, `DeleteUser`, `UpdateUser`, `ChangePassword`, `DeleteStream`, `UpdateStream`,
-            /// `DeleteTopic`, `UpdateTopic`.
+            /// `DeleteTopic`, `UpdateTopic`, `DeleteConsumerGroup`, `LeaveConsumerGroup`, `RemoveMember`.
             Done,
             $(
                 #[doc = concat!("Answers", $(" [`Command::", stringify!($command), "`]",)* ".")]
@@ -44,7 +51,7 @@ macro_rules! replies {
             /// Reads the body of a reply to `command` with status 0.
             ///
             /// # Errors
-            /// Names the first field that is wrong; field `command` when it is not a supported one.
+            /// Names the first field that is wrong; field `command` when its body is not specified.
             pub fn decode(command: Command, body: Bytes) -> Result<Self, DecodeError> {
                 match command {
                     Command::Ping
@@ -56,7 +63,10 @@ macro_rules! replies {
                     | Command::DeleteStream
                     | Command::UpdateStream
                     | Command::DeleteTopic
-                    | Command::UpdateTopic => {
+                    | Command::UpdateTopic
+                    | Command::DeleteConsumerGroup
+                    | Command::LeaveConsumerGroup
+                    | Command::RemoveMember => {
                         Reader::new(body).finish()?;
                         Ok(Self::Done)
                     }
@@ -106,6 +116,12 @@ replies! {
     Offsets(Offsets): GetConsumerOffset;
     OffsetsStored(OffsetsStored): StoreConsumerOffset;
     OffsetsDeleted(OffsetsDeleted): DeleteConsumerOffset;
+    OffsetsReset(OffsetsReset): ResetConsumerOffset;
+    ConsumerGroup(ConsumerGroupSummary): CreateConsumerGroup UpdateConsumerGroup;
+    ConsumerGroupDetails(ConsumerGroupDetails): GetConsumerGroup;
+    ConsumerGroups(ConsumerGroups): GetConsumerGroups;
+    Assignment(ConsumerGroupAssignment): JoinConsumerGroup SyncConsumerGroup;
+    PartitionsReleased(PartitionsReleased): ReleasePartition;
 }
 
 impl Reply {

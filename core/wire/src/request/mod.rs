@@ -1,6 +1,7 @@
 //! Bodies of requests, one type per command.
 
 mod catalog;
+mod consumer_group;
 mod message;
 mod offset;
 mod session;
@@ -20,6 +21,12 @@ pub use catalog::{
     CreatePartitions, CreateStream, CreateTopic, DeletePartitions, DeleteStream, DeleteTopic,
     GetStream, GetStreams, GetTopic, GetTopics, UpdateStream, UpdateTopic,
 };
+pub use consumer_group::{
+    ConsumerGroupOptionsUpdate, CreateConsumerGroup, DeleteConsumerGroup, GetConsumerGroup,
+    GetConsumerGroups, GroupStart, JoinConsumerGroup, LeaveConsumerGroup, ReleasePartition,
+    ReleaseSection, RemoveMember, ResetConsumerOffset, ResetSection, ResetTarget,
+    SyncConsumerGroup, UpdateConsumerGroup,
+};
 pub use message::{
     Acknowledgement, Consumer, PartitionTarget, PollMessages, PollSection, PollStrategy,
     SendMessages, SendSection,
@@ -31,7 +38,7 @@ pub use session::{
 
 macro_rules! requests {
     (empty: $($empty:ident)*; bodies: $($name:ident)*;) => {
-        /// A request: a supported command with its body.
+        /// A request: a command with its body.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum Request {
             $(
@@ -45,6 +52,11 @@ macro_rules! requests {
         }
 
         impl Request {
+            /// Every command whose body is specified; all that are
+            /// [`supported`](Command::supported) are among them.
+            pub const COMMANDS: &'static [Command] =
+                &[$(Command::$empty,)* $(Command::$name,)*];
+
             /// The command.
             #[must_use]
             pub const fn command(&self) -> Command {
@@ -57,7 +69,7 @@ macro_rules! requests {
             /// Reads the body of `command`. Byte strings and batches are slices of it, not copies.
             ///
             /// # Errors
-            /// Names the first field that is wrong; field `command` when it is not a supported one.
+            /// Names the first field that is wrong; field `command` when its body is not specified.
             pub fn decode(command: Command, body: Bytes) -> Result<Self, DecodeError> {
                 match command {
                     $(Command::$empty => field::decode(body).map(|Empty| Self::$empty),)*
@@ -95,17 +107,20 @@ requests! {
     bodies:
         Login Attach GetUser GetUsers CreateUser DeleteUser UpdateUser ChangePassword
         PollMessages SendMessages
-        GetConsumerOffset StoreConsumerOffset DeleteConsumerOffset
+        GetConsumerOffset StoreConsumerOffset DeleteConsumerOffset ResetConsumerOffset
         GetStream GetStreams CreateStream DeleteStream UpdateStream
         GetTopic GetTopics CreateTopic DeleteTopic UpdateTopic
-        CreatePartitions DeletePartitions;
+        CreatePartitions DeletePartitions
+        GetConsumerGroup GetConsumerGroups CreateConsumerGroup DeleteConsumerGroup
+        JoinConsumerGroup LeaveConsumerGroup SyncConsumerGroup ReleasePartition RemoveMember
+        UpdateConsumerGroup;
 }
 
 impl Request {
     /// The body in one piece.
     ///
     /// # Panics
-    /// When a name or password exceeds 255 bytes or a key 65,535: callers check their users' input
+    /// When a name, instance id or password exceeds 255 bytes or a key 65,535: callers check their users' input
     /// first, see [`check_name`](crate::check_name).
     #[must_use]
     pub fn encode(&self) -> Bytes {

@@ -17,8 +17,8 @@ use super::{
     samples::{Content, vectors},
 };
 use crate::{
-    Command, ErrorCode, EventCode, EvictionReason, FRAME_HEADER_SIZE, FrameKind, Limit, Plane,
-    checksum64, partition_of_key,
+    Command, ErrorCode, EventCode, EvictionReason, FRAME_HEADER_SIZE, FrameKind, Limit,
+    MembershipEndReason, Plane, Request, checksum64, partition_of_key,
 };
 
 /// PROTOCOL.md; on demand dumps and the error table in it are written anew first.
@@ -215,6 +215,11 @@ fn events_and_reasons_are_those_of_the_code() {
         .map(|reason| (reason.code().to_string(), reason.name().to_owned()))
         .collect();
     assert_eq!(numbered("### Reasons of Evicted"), reasons);
+    let reasons: Vec<(String, String)> = MembershipEndReason::ALL
+        .iter()
+        .map(|reason| (reason.code().to_string(), reason.name().to_owned()))
+        .collect();
+    assert_eq!(numbered("### Reasons of MembershipEnded"), reasons);
 }
 
 #[test]
@@ -297,7 +302,7 @@ fn check_bodies(name: &str, text: &str, of: impl Fn(&Content) -> bool) {
 #[test]
 fn tables_of_bodies_are_what_the_decoders_read() {
     let text = protocol();
-    for command in Command::ALL.iter().filter(|command| command.supported()) {
+    for command in Request::COMMANDS {
         let name = format!("{} {}", command.code(), command.name());
         let part = |part: &str| -> String {
             let body = section(&text, &format!("### {name}"));
