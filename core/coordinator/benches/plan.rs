@@ -38,6 +38,7 @@ fn join(group: &mut ConsumerGroup, client: u64) -> GroupChange {
         session: SessionNumber(client),
         instance: None,
         weight: Weight::default(),
+        address: String::new(),
     };
     let joined = group.join(at(client + 10), join, u32::MAX);
     joined.expect("there is room for every member").1

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use wire::{ConsumerGroupId, Generation, MemberId, PartitionId};
+use wire::{ConsumerGroupId, Generation, PartitionId};
 
 use crate::{GroupOptions, Holder, Member, Ownership};
 
@@ -33,8 +33,8 @@ pub struct GroupChange {
 pub enum MemberChange {
     /// It joined, or something about it is different.
     Put(Member),
-    /// It is gone.
-    Gone(MemberId),
+    /// It is gone; this is what it was.
+    Gone(Member),
 }
 
 impl GroupChange {

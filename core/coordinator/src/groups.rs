@@ -3,7 +3,7 @@
 use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, vec::Vec};
 use core::ops::Bound;
 
-use wire::{ConsumerGroupId, Identifier, PartitionId, Timestamp, Writer, check_name};
+use wire::{ConsumerGroupId, Generation, Identifier, PartitionId, Timestamp, Writer, check_name};
 
 use crate::{
     At, ConsumerGroup, CreateRefused, DeleteRefused, GroupChange, GroupNotFound, GroupOptions,
@@ -39,6 +39,8 @@ pub struct Deleted {
     pub group: ConsumerGroupId,
     /// Its name.
     pub name: String,
+    /// Its last generation.
+    pub generation: Generation,
     /// The members that it had, in order of ids. All that they do is refused from now on.
     pub members: Vec<Holder>,
 }
@@ -190,6 +192,7 @@ impl ConsumerGroups {
         Deleted {
             group: id,
             name: group.name().to_owned(),
+            generation: group.generation(),
             members: group.members().map(|member| member.holder()).collect(),
         }
     }

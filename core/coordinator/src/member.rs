@@ -49,6 +49,8 @@ pub struct Member {
     pub joined: Timestamp,
     /// From whom the session took it over.
     pub displaced: Option<Displaced>,
+    /// Where its session joined from, for people.
+    pub address: String,
 }
 
 /// A session that lived when another one took its membership over: two processes hold, or held, one
@@ -99,6 +101,7 @@ impl Member {
             state,
             joined,
             displaced,
+            address,
         } = self;
         writer.u64(id.0).u128(client.0).u64(session.0);
         writer.text16(instance.as_deref().unwrap_or_default());
@@ -114,6 +117,7 @@ impl Member {
         {
             writer.u128(client.0).u64(session.0).u64(at.0);
         }
+        writer.text16(address);
     }
 }
 

@@ -71,6 +71,12 @@ impl PartialEq for GroupProjection {
 impl Eq for GroupProjection {}
 
 impl GroupProjection {
+    /// The group's id.
+    #[must_use]
+    pub const fn id(&self) -> ConsumerGroupId {
+        self.id
+    }
+
     /// The group's id and name.
     #[must_use]
     pub fn name(&self) -> GroupName {
@@ -200,7 +206,7 @@ impl GroupProjection {
         // Nothing names them any more.
         for member in &change.members {
             if let MemberChange::Gone(member) = member {
-                let slot = self.members.slot(*member);
+                let slot = self.members.slot(member.id);
                 self.members.remove(slot.expect("who goes was a member"));
             }
         }

@@ -179,7 +179,7 @@ pub enum JoinRefused {
 /// Another session has joined with the same instance id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "instance id {instance:?} of {group} (member {member}) is held by session {holder} of client {client}; session {session} is fenced"
+    "instance id {instance:?} of {group} (member {member}) is held by session {holder} of client {client} at {address}; session {session} is fenced"
 )]
 pub struct FencedInstance {
     /// The group.
@@ -188,8 +188,10 @@ pub struct FencedInstance {
     pub instance: String,
     /// Its member.
     pub member: MemberId,
-    /// The client that holds it, by which its address is found.
+    /// The client that holds it.
     pub client: ClientId,
+    /// Where that client joined from.
+    pub address: String,
     /// The session that holds it.
     pub holder: SessionNumber,
     /// When that session took it over, or joined.
@@ -206,6 +208,7 @@ impl FencedInstance {
             instance: holder.instance.clone().unwrap_or_default(),
             member: holder.id,
             client: holder.client,
+            address: holder.address.clone(),
             holder: holder.session,
             since: holder.displaced.map_or(holder.joined, |old| old.at),
             session,

@@ -85,6 +85,8 @@ pub struct MemberSnapshot {
     pub joined: Timestamp,
     /// From whom its session took it over.
     pub displaced: Option<Displaced>,
+    /// Where its session joined from.
+    pub address: String,
 }
 
 /// An [`Ownership`].
@@ -328,6 +330,7 @@ impl From<&Member> for MemberSnapshot {
             state,
             joined,
             displaced,
+            address,
         } = member.clone();
         Self {
             id,
@@ -338,6 +341,7 @@ impl From<&Member> for MemberSnapshot {
             detached: state == MemberState::Detached,
             joined,
             displaced,
+            address,
         }
     }
 }
@@ -353,6 +357,7 @@ impl From<MemberSnapshot> for Member {
             detached,
             joined,
             displaced,
+            address,
         } = snapshot;
         Self {
             id,
@@ -367,6 +372,7 @@ impl From<MemberSnapshot> for Member {
             },
             joined,
             displaced,
+            address,
         }
     }
 }

@@ -21,6 +21,8 @@ pub struct Join {
     pub instance: Option<String>,
     /// Its weight.
     pub weight: Weight,
+    /// Where it joins from, for people.
+    pub address: String,
 }
 
 /// A membership, new or as it was.
@@ -157,6 +159,7 @@ impl ConsumerGroup {
                 state: MemberState::Active,
                 joined: step.at.timestamp,
                 displaced: None,
+                address: join.address.clone(),
             },
         );
         self.replan(step);
@@ -180,6 +183,7 @@ impl ConsumerGroup {
                 weight: join.weight,
                 state: MemberState::Active,
                 displaced: lived.then_some(displaced),
+                address: join.address.clone(),
                 ..old
             },
         );
@@ -291,7 +295,7 @@ impl ConsumerGroup {
         for slot in slots {
             if self.members.at(slot).is_some() {
                 let member = self.members.remove(slot);
-                step.members.push(MemberChange::Gone(member.id));
+                step.members.push(MemberChange::Gone(member));
             }
         }
         if step.members.len() == before {

@@ -58,6 +58,7 @@ pub(crate) fn dynamic(client: u64) -> Join {
         session: SessionNumber(client),
         instance: None,
         weight: Weight::default(),
+        address: std::format!("10.0.0.{client}:4000"),
     }
 }
 

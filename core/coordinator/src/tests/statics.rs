@@ -86,7 +86,7 @@ fn second_process_fences_the_first_and_both_are_told_of_each_other() {
     assert_eq!(failure.code, ErrorCode::FencedInstanceId);
     assert_eq!(
         failure.text,
-        "instance id \"a\" of consumer group \"g\" (id 1) (member 1) is held by session 2 of client 2; session 1 is fenced"
+        "instance id \"a\" of consumer group \"g\" (id 1) (member 1) is held by session 2 of client 2 at 10.0.0.2:4000; session 1 is fenced"
     );
     let displaced = table.group.member(MemberId(1)).unwrap().displaced.unwrap();
     assert_eq!(

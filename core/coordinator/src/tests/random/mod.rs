@@ -226,6 +226,7 @@ impl Run {
                     session,
                     instance: instance.map(instance_id),
                     weight: Weight(*weight),
+                    address: std::format!("10.0.0.{}:4000", client.0),
                 })
             }
             Do::Leave { client, stale } => {

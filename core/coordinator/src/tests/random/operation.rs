@@ -154,6 +154,7 @@ fn modelled(join: &Join) -> ModelMember {
         session,
         instance,
         weight: Weight(weight),
+        address: _,
     } = join;
     ModelMember {
         client: client.0,
