@@ -5,9 +5,9 @@ use alloc::{string::String, vec::Vec};
 use bytes::Bytes;
 
 use crate::{
-    Batch, ClientId, ClusterId, ConsensusGroup, ConsumerGroupId, DecodeError, Epoch, Generation,
-    Incarnation, MemberId, Offset, Op, PartitionId, Reader, ReplicaId, SessionNumber, StreamId,
-    Timestamp, TopicId, UserId, View, Writer,
+    Batch, ClientId, ClusterId, ConsensusGroup, ConsumerGroupId, DecodeError, Epoch, ErrorCode,
+    Generation, Incarnation, MemberId, Offset, Op, PartitionId, Reader, ReplicaId, SessionNumber,
+    StreamId, Timestamp, TopicId, UserId, View, Writer,
 };
 
 /// A type that a body can have as a field.
@@ -90,17 +90,6 @@ impl Field for String {
     }
 }
 
-/// Nothing: no bytes.
-impl Field for () {
-    const SIZE_MIN: usize = 0;
-
-    fn read(_reader: &mut Reader, _field: &'static str) -> Result<Self, DecodeError> {
-        Ok(())
-    }
-
-    fn write(&self, _writer: &mut Writer) {}
-}
-
 /// 0, or 1 and the value.
 impl<T: Field> Field for Option<T> {
     const SIZE_MIN: usize = 1;
@@ -117,6 +106,32 @@ impl<T: Field> Field for Option<T> {
         self.is_some().write(writer);
         if let Some(value) = self {
             value.write(writer);
+        }
+    }
+}
+
+/// u32: 0 and the value, or an error code. A code that this version does not know becomes `Internal`.
+impl<T: Field> Field for Result<T, ErrorCode> {
+    const SIZE_MIN: usize = 4;
+
+    fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
+        match reader.u32(field)? {
+            0 => Ok(Ok(T::read(reader, field)?)),
+            code => Ok(Err(
+                ErrorCode::from_code(code).unwrap_or(ErrorCode::Internal)
+            )),
+        }
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        match self {
+            Ok(value) => {
+                writer.u32(0);
+                value.write(writer);
+            }
+            Err(code) => {
+                writer.u32(code.code());
+            }
         }
     }
 }

@@ -59,7 +59,7 @@ pub use ids::{
     Incarnation, MemberId, Offset, Op, PartitionId, PartitionKey, ProducerId, ReplicaId,
     RequestNumber, SessionNumber, ShardId, StreamId, TopicId, UserId, View,
 };
-pub use limits::Limit;
+pub use limits::{GROUP_MEMBERS_MAX, Limit};
 pub use prepare::{PREPARE_HEADER_SIZE, PrepareHeader};
 pub use reply::{
     AssignedPartition, ClusterMetadata, ConsumerGroupAssignment, ConsumerGroupDetails,

@@ -101,12 +101,18 @@ impl Limit {
     }
 }
 
+/// The most members that a consumer group may be configured to have: with as many partitions as a topic may
+/// have, they fit the answer to [`Command::GetConsumerGroup`](crate::Command::GetConsumerGroup).
+pub const GROUP_MEMBERS_MAX: u32 = 8_192;
+
 #[cfg(test)]
 mod tests {
-    use super::Limit;
+    use std::vec;
+
+    use super::{GROUP_MEMBERS_MAX, Limit};
     use crate::{
-        BATCH_SIZE_MAX, FRAME_HEADER_SIZE, FRAME_SIZE_MAX, PollResult,
-        failure::SECTION_TEXT_SIZE_MAX, field::Field,
+        BATCH_SIZE_MAX, FRAME_HEADER_SIZE, FRAME_SIZE_MAX, NAME_SIZE_MAX, PollResult, Reply,
+        failure::SECTION_TEXT_SIZE_MAX, field::Field, vectors::largest_group,
     };
 
     #[test]
@@ -126,5 +132,23 @@ mod tests {
         let sections = Limit::SECTIONS.maximum * section as u64;
         let body = 4 + sections + batches;
         assert!(FRAME_HEADER_SIZE as u64 + body <= u64::from(FRAME_SIZE_MAX));
+    }
+
+    /// Every member has the longest instance id, every field that may be absent is there.
+    #[test]
+    fn largest_consumer_group_fits_a_frame() {
+        const PARTITIONS_MAX: usize = 16_384;
+        let mut group = largest_group();
+        let member = &mut group.members[0];
+        member.instance = Some("i".repeat(NAME_SIZE_MAX));
+        // The longest that an IPv6 address with scope and port can be.
+        member.address = Some("a".repeat(70));
+        group.members = vec![member.clone(); usize::try_from(GROUP_MEMBERS_MAX).unwrap()];
+        group.partitions = vec![group.partitions[0].clone(); PARTITIONS_MAX];
+        let size = FRAME_HEADER_SIZE + Reply::from(group).to_bytes().len();
+        assert!(
+            u32::try_from(size).unwrap() <= FRAME_SIZE_MAX,
+            "{size} bytes"
+        );
     }
 }

@@ -3,9 +3,9 @@
 use alloc::{string::String, vec::Vec};
 
 use crate::{
-    ClientId, ConsumerGroupId, DecodeError, Epoch, Failure, Generation, GroupStart, Incarnation,
-    MemberId, Offset, Op, PartitionId, Reader, ReplicaId, ResetTarget, SessionNumber, StreamId,
-    Timestamp, TopicId, Writer,
+    ClientId, ConsumerGroupId, DecodeError, Epoch, ErrorCode, Failure, Generation, GroupStart,
+    Incarnation, MemberId, Offset, Op, PartitionId, Reader, ReplicaId, ResetTarget, SessionNumber,
+    StreamId, Timestamp, TopicId, Writer,
     field::{Field, body},
 };
 
@@ -26,9 +26,9 @@ body! {
         /// Whether the group still waits for more members before it shares its partitions out.
         plan_pending: bool,
         /// How many members the group has.
-        members: u32,
+        member_count: u32,
         /// How many partitions the topic has.
-        partitions: u32,
+        partition_count: u32,
         /// What the member may poll and store, in order of partitions. What is on its way to it is not
         /// in here.
         owned: Vec<AssignedPartition>,
@@ -81,9 +81,9 @@ body! {
         /// Since when it has had no members; absent while it has any.
         empty_since: Option<Timestamp>,
         /// How many members it has.
-        members: u32,
+        member_count: u32,
         /// How many partitions are moving.
-        moving: u32,
+        moving_count: u32,
     }
 
     /// The options of a consumer group.
@@ -169,8 +169,9 @@ body! {
         moving: Option<PartitionMove>,
         /// The node that leads the partition's data group.
         primary: ReplicaId,
-        /// How far the group has got; a failure when it is not known to the node that answers.
-        progress: Result<GroupProgress, Failure>,
+        /// How far the group has got; or why the node that answers does not know it: `NotPrimary`,
+        /// `NotReady`, `PartitionDamaged`.
+        progress: Result<GroupProgress, ErrorCode>,
     }
 
     /// The owner of a partition.
@@ -242,7 +243,7 @@ body! {
         /// Its generation after the op of the reset.
         generation: Generation,
         /// How many partitions were reset.
-        partitions: u32,
+        partition_count: u32,
     }
 }
 

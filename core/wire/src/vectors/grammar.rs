@@ -79,20 +79,21 @@ impl Walk<'_> {
         let mut rest = rows;
         while let Some((row, below)) = rest.split_first() {
             assert_eq!(row.depth, depth, "{}: {}", self.name, row.field);
+            let nests = ["list of", "optional", "code and"].contains(&row.kind.as_str());
             let inner = below.iter().take_while(|row| row.depth > depth).count();
             let (items, after) = below.split_at(inner);
-            if row.kind == "list of" {
-                assert!(
-                    !items.is_empty(),
-                    "{}: {} is a list of nothing",
-                    self.name,
-                    row.field
-                );
-                for _ in 0..self.take(&row.field, Some("count"), 4) {
-                    self.rows(items, depth + 1);
+            assert_eq!(nests, !items.is_empty(), "{}: {}", self.name, row.field);
+            let times = match row.kind.as_str() {
+                "list of" => self.take(&row.field, Some("count"), 4),
+                "optional" => self.take(&row.field, Some("present"), 1),
+                "code and" => usize::from(self.take(&row.field, None, 4) == 0),
+                kind => {
+                    self.value(&row.field, kind);
+                    0
                 }
-            } else {
-                self.value(&row.field, &row.kind);
+            };
+            for _ in 0..times {
+                self.rows(items, depth + 1);
             }
             rest = after;
         }
@@ -142,6 +143,16 @@ impl Walk<'_> {
                 1 | 2 => self.number(field, 8),
                 3..=5 => {}
                 kind => panic!("{}: {kind} is no strategy", self.name),
+            },
+            "start" => match self.take(field, Some("kind"), 1) {
+                1 | 2 => {}
+                3 => self.number(field, 8),
+                kind => panic!("{}: {kind} is no start", self.name),
+            },
+            "reset" => match self.take(field, Some("kind"), 1) {
+                1 | 2 => self.number(field, 8),
+                3..=5 => {}
+                kind => panic!("{}: {kind} is no reset", self.name),
             },
             _ => self.compound(field, kind),
         }

@@ -23,6 +23,7 @@ use crate::{
     Batch, Command, DecodeError, ErrorCode, Event, FRAME_SIZE_MAX, Failure, FrameHeader, FrameKind,
     PREPARE_HEADER_SIZE, PrepareHeader, Reply, Request,
 };
+pub(crate) use samples::largest_group;
 use samples::{Content, Vector, vectors};
 
 /// Where the files are; on demand they are written first.

@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use super::{CLIENT, Content, MOMENT, SESSION, Vector};
 use crate::{
-    AssignmentChanged, ConsensusGroup, ConsumerGroupId, Event, EvictionReason, Generation,
-    PrepareHeader, PrimaryChanged, ReplicaId, ServerStopping, SessionNumber, StreamId, TopicId,
-    View,
+    AssignmentChanged, ClientId, ConsensusGroup, ConsumerGroupId, Event, EvictionReason,
+    Generation, MemberId, MembershipEndReason, MembershipEnded, PrepareHeader, PrimaryChanged,
+    ReplicaId, ServerStopping, SessionNumber, StreamId, TopicId, View,
 };
 
 pub(super) fn add(vectors: &mut Vec<Vector>) {
@@ -17,6 +17,14 @@ pub(super) fn add(vectors: &mut Vec<Vector>) {
         topic: TopicId(2),
         group: ConsumerGroupId(3),
         generation: Generation(17),
+    };
+    let ended = MembershipEnded {
+        stream: StreamId(1),
+        topic: TopicId(2),
+        group: ConsumerGroupId(3),
+        member: MemberId(7),
+        by: Some(ClientId(0x5f5e_5d5c_5b5a_5958_5756_5554_5352_5150)),
+        address: Some("192.0.2.8:40112".into()),
     };
     let primary = PrimaryChanged {
         group: ConsensusGroup(5),
@@ -31,6 +39,10 @@ pub(super) fn add(vectors: &mut Vec<Vector>) {
         ("evicted", Event::Evicted(EvictionReason::Replaced)),
         ("server-stopping", Event::ServerStopping(stopping)),
         ("primary-changed", Event::PrimaryChanged(primary)),
+        (
+            "membership-ended",
+            Event::MembershipEnded(MembershipEndReason::FencedInstanceId, ended),
+        ),
     ] {
         vectors.push(Vector {
             file: format!("{}-{name}-event.txt", event.code().code()),

@@ -2,6 +2,7 @@
 
 mod catalog;
 mod events;
+mod groups;
 mod messages;
 mod offsets;
 mod sessions;
@@ -14,6 +15,8 @@ use crate::{
     Batch, ClientId, Command, CorrelationId, Event, Failure, FrameHeader, Identifier, Op, Plane,
     PrepareHeader, ReplicaId, Reply, Request, View,
 };
+
+pub(crate) use groups::largest_group;
 
 /// The client of all samples.
 pub(super) const CLIENT: ClientId = ClientId(0x100f_0e0d_0c0b_0a09_0807_0605_0403_0201);
@@ -60,6 +63,7 @@ pub(super) fn vectors() -> Vec<Vector> {
     messages::add(&mut vectors);
     offsets::add(&mut vectors);
     catalog::add(&mut vectors);
+    groups::add(&mut vectors);
     events::add(&mut vectors);
     vectors
 }
