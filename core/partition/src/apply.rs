@@ -9,7 +9,8 @@ use wire::{
 
 use crate::{
     Absent, Applied, DataGroup, DataRequest, DataResult, Refusal, SegmentId, decode_requests,
-    group::Partition, index::Index, producers::Novelty, segments::Place, tail::TailBatch,
+    fencing::RecordName, group::Partition, index::Index, producers::Novelty, segments::Place,
+    tail::TailBatch,
 };
 
 impl DataGroup {
@@ -83,6 +84,27 @@ impl DataGroup {
                 incarnation,
                 offset,
             } => self.truncate_head(key, incarnation, offset),
+            DataRequest::Group {
+                key,
+                incarnation,
+                admitted,
+                group,
+                command,
+            } => {
+                let name = RecordName {
+                    key,
+                    incarnation,
+                    admitted,
+                    group,
+                };
+                self.apply_group(name, command, timestamp)
+            }
+            DataRequest::DropGroup {
+                key,
+                dropped,
+                group,
+                ..
+            } => Ok(self.drop_group(key, group, dropped)),
         };
         if let Some(partition) = self.partitions.get(&key) {
             partition.assert_invariants();

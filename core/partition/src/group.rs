@@ -5,12 +5,13 @@ use alloc::{collections::BTreeMap, vec::Vec};
 use wire::{Incarnation, Offset, Op, PartitionKey};
 
 use crate::{
-    Absent, Damage, DataConfig, DataSnapshot, PartitionSnapshot, SNAPSHOT_VERSION, Scan, Segment,
-    SegmentChange, SegmentId, SnapshotError, Verdict,
+    Absent, Damage, DataConfig, DataSnapshot, GroupSnapshot, PartitionSnapshot, SNAPSHOT_VERSION,
+    Scan, Segment, SegmentChange, SegmentId, SnapshotError, Verdict,
     changes::Changes,
     index::{Index, IndexCache},
     offsets::Offsets,
     producers::Producers,
+    record::Records,
     segments::Segments,
     tail::Tail,
 };
@@ -23,7 +24,7 @@ pub struct DataGroup {
     pub(crate) op: Op,
     /// The op of the snapshot that this began with: a replay starts behind it.
     pub(crate) restored: Op,
-    /// The highest metadata op that dropped a partition.
+    /// The highest metadata op that dropped a partition or a consumer group.
     pub(crate) dropped: Op,
     pub(crate) partitions: BTreeMap<PartitionKey, Partition>,
 
@@ -49,6 +50,7 @@ pub(crate) struct Partition {
     pub(crate) segments: Segments,
     pub(crate) producers: Producers,
     pub(crate) consumers: Offsets,
+    pub(crate) groups: Records,
 
     // This node's own.
     /// Index of the open segment, or of its beginning; `None` until it is verified after a start.
@@ -186,7 +188,7 @@ impl DataGroup {
         partitions.map(|(key, partition)| (*key, partition.incarnation))
     }
 
-    /// The highest metadata op that dropped a partition.
+    /// The highest metadata op that dropped a partition or a consumer group.
     #[must_use]
     pub const fn dropped(&self) -> Op {
         self.dropped
@@ -397,6 +399,7 @@ impl Partition {
             segments: Segments::default(),
             producers: Producers::default(),
             consumers: Offsets::default(),
+            groups: Records::default(),
             index: None,
             damage: BTreeMap::new(),
         }
@@ -410,6 +413,7 @@ impl Partition {
             segments: Segments::restore(snapshot.segments),
             producers: Producers::restore(snapshot.producers),
             consumers: Offsets::restore(snapshot.consumers),
+            groups: Records::restore(snapshot.groups.iter().map(GroupSnapshot::record)),
             index: None,
             damage: BTreeMap::new(),
         }
@@ -424,6 +428,7 @@ impl Partition {
             segments: self.segments.snapshot(),
             producers: self.producers.snapshot(),
             consumers: self.consumers.snapshot(),
+            groups: self.groups.iter().map(GroupSnapshot::of).collect(),
         }
     }
 

@@ -1,5 +1,5 @@
 //! The state machine of a data group: the messages of its partitions, the producers' sequence numbers,
-//! and the offsets that consumers have stored.
+//! the offsets that consumers have stored, and the fences of consumer groups.
 //!
 //! [`DataGroup`] takes committed requests one after the other and answers each with a [`DataResult`].
 //! What has to be done to files comes out as [`SegmentChange`]s, what has to be read from them as
@@ -18,12 +18,15 @@ extern crate std;
 
 mod apply;
 mod changes;
+mod command;
 mod config;
+mod fencing;
 mod group;
 mod index;
 mod offsets;
 mod producers;
 mod read;
+mod record;
 mod request;
 mod result;
 mod retention;
@@ -35,14 +38,17 @@ mod tail;
 mod tests;
 mod verify;
 
+pub use command::{FenceOffset, GroupCommand};
 pub use config::DataConfig;
 pub use group::{DataGroup, Position};
 pub use index::Index;
 pub use read::{Batches, FileKind, FileRead, PollError, Read, ReadQuery};
+pub use record::{EpochHolder, Grant, GroupRecord, PollRight, StartAt};
 pub use request::{DataRequest, REQUESTS_VERSION, decode_requests, encode_requests};
 pub use result::{Absent, Applied, DataResult, Refusal};
 pub use segment::{Segment, SegmentChange, SegmentFile, SegmentId};
 pub use snapshot::{
-    DataSnapshot, PartitionSnapshot, ProducerSnapshot, SNAPSHOT_VERSION, SnapshotError, files_at,
+    DataSnapshot, GroupSnapshot, PartitionSnapshot, ProducerSnapshot, SNAPSHOT_VERSION,
+    SnapshotError, files_at,
 };
 pub use verify::{Damage, Range, Scan, SegmentProblem, Verdict, verify};

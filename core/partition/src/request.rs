@@ -4,9 +4,11 @@ use alloc::{string::String, vec::Vec};
 
 use bytes::Bytes;
 use wire::{
-    BATCH_HEADER_SIZE, Batch, DecodeError, Incarnation, Offset, Op, PartitionId, PartitionKey,
-    Problem, Reader, StreamId, TopicId, Writer,
+    BATCH_HEADER_SIZE, Batch, ConsumerGroupId, DecodeError, Incarnation, Offset, Op, PartitionId,
+    PartitionKey, Problem, Reader, StreamId, TopicId, Writer,
 };
+
+use crate::GroupCommand;
 
 /// Version of the body's format, for the header of the prepare.
 pub const REQUESTS_VERSION: u32 = 1;
@@ -85,6 +87,31 @@ pub enum DataRequest {
         /// The new start.
         offset: Offset,
     },
+    /// Fence, store or release for a consumer group. The group may be deleted: one admitted before what
+    /// was dropped last changes what it finds, and makes nothing.
+    Group {
+        /// The partition.
+        key: PartitionKey,
+        /// Its incarnation.
+        incarnation: Incarnation,
+        /// The metadata op applied at admission.
+        admitted: Op,
+        /// The consumer group.
+        group: ConsumerGroupId,
+        /// What it asks.
+        command: GroupCommand,
+    },
+    /// Forget a consumer group that is deleted.
+    DropGroup {
+        /// The partition.
+        key: PartitionKey,
+        /// Its incarnation as the proposer knew it; the group is forgotten whichever it is.
+        incarnation: Incarnation,
+        /// The metadata op that deleted the group.
+        dropped: Op,
+        /// The consumer group.
+        group: ConsumerGroupId,
+    },
 }
 
 /// The kinds, as they stand in the body.
@@ -95,6 +122,10 @@ mod kind {
     pub(super) const STORE_OFFSET: u8 = 4;
     pub(super) const DELETE_OFFSET: u8 = 5;
     pub(super) const TRUNCATE_HEAD: u8 = 6;
+    pub(super) const FENCE: u8 = 7;
+    pub(super) const STORE_GROUP_OFFSET: u8 = 8;
+    pub(super) const RELEASE: u8 = 9;
+    pub(super) const DROP_GROUP: u8 = 10;
 }
 
 /// The body of one data prepare. Batches are copied into it, once.
@@ -142,7 +173,9 @@ impl DataRequest {
             | Self::Append { key, .. }
             | Self::StoreOffset { key, .. }
             | Self::DeleteOffset { key, .. }
-            | Self::TruncateHead { key, .. } => *key,
+            | Self::TruncateHead { key, .. }
+            | Self::Group { key, .. }
+            | Self::DropGroup { key, .. } => *key,
         }
     }
 
@@ -155,7 +188,9 @@ impl DataRequest {
             | Self::Append { incarnation, .. }
             | Self::StoreOffset { incarnation, .. }
             | Self::DeleteOffset { incarnation, .. }
-            | Self::TruncateHead { incarnation, .. } => *incarnation,
+            | Self::TruncateHead { incarnation, .. }
+            | Self::Group { incarnation, .. }
+            | Self::DropGroup { incarnation, .. } => *incarnation,
         }
     }
 
@@ -169,6 +204,8 @@ impl DataRequest {
             Self::Append { batch, .. } => 8 + BATCH_HEADER_SIZE + batch.body.len(),
             Self::StoreOffset { consumer, .. } => 8 + 1 + consumer.len() + 8,
             Self::DeleteOffset { consumer, .. } => 8 + 1 + consumer.len(),
+            Self::Group { command, .. } => 8 + 8 + command.encoded_size(),
+            Self::DropGroup { .. } => 8 + 8,
         };
         1 + KEY_SIZE + 8 + fields
     }
@@ -181,6 +218,12 @@ impl DataRequest {
             Self::StoreOffset { .. } => kind::STORE_OFFSET,
             Self::DeleteOffset { .. } => kind::DELETE_OFFSET,
             Self::TruncateHead { .. } => kind::TRUNCATE_HEAD,
+            Self::Group { command, .. } => match command {
+                GroupCommand::Fence { .. } => kind::FENCE,
+                GroupCommand::Store { .. } => kind::STORE_GROUP_OFFSET,
+                GroupCommand::Release { .. } => kind::RELEASE,
+            },
+            Self::DropGroup { .. } => kind::DROP_GROUP,
         }
     }
 
@@ -214,6 +257,17 @@ impl DataRequest {
                 admitted, consumer, ..
             } => writer.u64(admitted.0).text8(consumer),
             Self::TruncateHead { offset, .. } => writer.u64(offset.0),
+            Self::Group {
+                admitted,
+                group,
+                command,
+                ..
+            } => {
+                writer.u64(admitted.0).u64(group.0);
+                command.encode(writer);
+                writer
+            }
+            Self::DropGroup { dropped, group, .. } => writer.u64(dropped.0).u64(group.0),
         };
     }
 
@@ -260,6 +314,23 @@ impl DataRequest {
                 key,
                 incarnation,
                 offset: Offset(reader.u64("offset")?),
+            },
+            kind::FENCE | kind::STORE_GROUP_OFFSET | kind::RELEASE => Self::Group {
+                key,
+                incarnation,
+                admitted: Op(reader.u64("admitted")?),
+                group: ConsumerGroupId(reader.u64("consumer group")?),
+                command: match kind {
+                    kind::FENCE => GroupCommand::decode_fence(reader)?,
+                    kind::RELEASE => GroupCommand::decode_release(reader)?,
+                    _ => GroupCommand::decode_store(reader)?,
+                },
+            },
+            kind::DROP_GROUP => Self::DropGroup {
+                key,
+                incarnation,
+                dropped: Op(reader.u64("dropped")?),
+                group: ConsumerGroupId(reader.u64("consumer group")?),
             },
             value => {
                 let value = u64::from(value);

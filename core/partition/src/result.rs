@@ -1,8 +1,10 @@
 //! What a committed request is answered with.
 
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 
-use wire::{ErrorCode, Failure, Incarnation, Offset, PartitionKey};
+use wire::{ConsumerGroupId, Epoch, ErrorCode, Failure, Incarnation, Offset, Op, PartitionKey};
+
+use crate::{EpochHolder, GroupRecord};
 
 /// The result of one committed request; equal on all replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +35,21 @@ pub enum DataResult {
         /// The partition's start.
         start: Offset,
     },
-    /// Refused; nothing was changed.
+    /// A consumer group has this in the partition now. A fence that was too low, a store that was behind,
+    /// and a release to a grant that is behind the fence are answered so too.
+    Record {
+        /// The consumer group.
+        group: ConsumerGroupId,
+        /// What it has.
+        record: GroupRecord,
+    },
+    /// Nothing is known of the consumer group any more.
+    GroupDropped {
+        /// The consumer group.
+        group: ConsumerGroupId,
+    },
+    /// Refused; nothing was changed, except that a consumer group's store of an offset that does not exist
+    /// raises the fence.
     Failed(Refusal),
 }
 
@@ -130,6 +146,43 @@ pub enum Refusal {
     /// The consumer has nothing stored.
     #[error("the consumer has no offset stored in the partition")]
     OffsetNotStored,
+    /// The partition was granted again since.
+    #[error("epoch {epoch} is stale: the consumer group's fence in the partition is at {fence}")]
+    StaleEpoch {
+        /// The epoch named.
+        epoch: Epoch,
+        /// The fence.
+        fence: Epoch,
+    },
+    /// The epoch is another member's, or another session's, or nobody's.
+    #[error(
+        "epoch {epoch} of the partition belongs to {}, not to {asked}",
+        name(here)
+    )]
+    NotHolder {
+        /// The epoch, which is the fence.
+        epoch: Epoch,
+        /// Whose it is.
+        here: Option<EpochHolder>,
+        /// Who asked.
+        asked: EpochHolder,
+    },
+    /// What it is about may be deleted: it rests on metadata that is older than the last deletion that
+    /// the data group knows of, and the consumer group has nothing in the partition.
+    #[error("resolved from the metadata of op {admitted}, before the deletion at op {dropped}")]
+    GroupGone {
+        /// The metadata op applied at admission.
+        admitted: Op,
+        /// The metadata op of the last deletion.
+        dropped: Op,
+    },
+}
+
+fn name(holder: &Option<EpochHolder>) -> String {
+    match holder {
+        Some(holder) => holder.to_string(),
+        None => "nobody".to_string(),
+    }
 }
 
 impl Refusal {
@@ -145,6 +198,9 @@ impl Refusal {
             Self::ProducerUnknown { .. } => ErrorCode::ProducerUnknown,
             Self::TooManyConsumers { .. } => ErrorCode::TooManyConsumers,
             Self::OffsetNotStored => ErrorCode::OffsetNotStored,
+            Self::StaleEpoch { .. } => ErrorCode::StaleEpoch,
+            Self::NotHolder { .. } => ErrorCode::PartitionNotOwned,
+            Self::GroupGone { .. } => ErrorCode::Retry,
         }
     }
 

@@ -3,13 +3,14 @@
 use alloc::{collections::BTreeSet, string::String, vec::Vec};
 
 use wire::{
-    ConsensusGroup, Incarnation, Offset, Op, PartitionKey, ProducerId, Writer, checksum128,
+    ConsensusGroup, ConsumerGroupId, Epoch, Incarnation, MemberId, Offset, Op, PartitionKey,
+    ProducerId, SessionNumber, Timestamp, Writer, checksum128,
 };
 
-use crate::{Segment, SegmentFile, SegmentId};
+use crate::{EpochHolder, GroupRecord, Segment, SegmentFile, SegmentId, StartAt};
 
 /// The version that this crate writes.
-pub const SNAPSHOT_VERSION: u16 = 1;
+pub const SNAPSHOT_VERSION: u16 = 2;
 
 /// The state of a data group after an op.
 ///
@@ -23,7 +24,7 @@ pub struct DataSnapshot {
     pub group: ConsensusGroup,
     /// The last op that changed or refused anything.
     pub op: Op,
-    /// The highest metadata op that dropped a partition of the group.
+    /// The highest metadata op that dropped a partition of the data group, or a consumer group.
     pub dropped: Op,
     /// The partitions, in the order of their keys.
     pub partitions: Vec<PartitionSnapshot>,
@@ -46,6 +47,28 @@ pub struct PartitionSnapshot {
     pub producers: Vec<ProducerSnapshot>,
     /// Offsets stored by single consumers, in the order of the names.
     pub consumers: Vec<(String, Offset)>,
+    /// What consumer groups have, in the order of their ids; none before version 2.
+    #[serde(default)]
+    pub groups: Vec<GroupSnapshot>,
+}
+
+/// What a consumer group has in a partition, in a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct GroupSnapshot {
+    /// The consumer group.
+    pub group: ConsumerGroupId,
+    /// The fence, above 0.
+    pub fence: Epoch,
+    /// Whose it is; 0: nobody's.
+    pub member: MemberId,
+    /// The holder's session; 0 where there is no holder.
+    pub session: SessionNumber,
+    /// The offset stored.
+    pub stored: Option<Offset>,
+    /// Where the group starts, if that is known by offset and nothing is stored.
+    pub start: Option<Offset>,
+    /// Where the group starts, if that is known by time only and nothing is stored.
+    pub start_time: Option<Timestamp>,
 }
 
 /// One producer of a partition in a snapshot.
@@ -123,6 +146,10 @@ impl DataSnapshot {
         for partition in &self.partitions {
             partition.write(&mut writer);
         }
+        // At the end, and only where there are any: without groups the digest is that of version 1.
+        for partition in &self.partitions {
+            partition.write_groups(&mut writer);
+        }
         checksum128(&writer.into_vec())
     }
 
@@ -188,8 +215,23 @@ impl PartitionSnapshot {
         }
     }
 
+    fn write_groups(&self, writer: &mut Writer) {
+        if self.groups.is_empty() {
+            return;
+        }
+        writer
+            .u64(self.key.stream.0)
+            .u64(self.key.topic.0)
+            .u32(self.key.partition.0)
+            .count(self.groups.len());
+        for group in &self.groups {
+            group.write(writer);
+        }
+    }
+
     fn check(&self) -> Result<(), &'static str> {
         self.check_segments()?;
+        self.check_groups()?;
         self.check_producers()?;
         if !self.consumers.is_sorted_by(|(a, _), (b, _)| a < b) {
             return Err("consumers are not in the order of names");
@@ -238,6 +280,13 @@ impl PartitionSnapshot {
         }
     }
 
+    fn check_groups(&self) -> Result<(), &'static str> {
+        if !self.groups.is_sorted_by(|a, b| a.group < b.group) {
+            return Err("consumer groups are not in the order of ids");
+        }
+        self.groups.iter().try_for_each(|group| group.check(self))
+    }
+
     fn check_producers(&self) -> Result<(), &'static str> {
         if !self.producers.is_sorted_by(|a, b| a.id < b.id) {
             return Err("producers are not in the order of ids");
@@ -256,6 +305,91 @@ impl PartitionSnapshot {
             if batches.last().is_some_and(|(last, _)| !lasts.insert(*last)) {
                 return Err("two producers have sent one batch");
             }
+        }
+        Ok(())
+    }
+}
+
+impl GroupSnapshot {
+    pub(crate) fn of((group, record): (ConsumerGroupId, GroupRecord)) -> Self {
+        let (start, start_time) = match record.start {
+            Some(StartAt::Offset(offset)) => (Some(offset), None),
+            Some(StartAt::Time(time)) => (None, Some(time)),
+            None => (None, None),
+        };
+        let holder = record.holder;
+        Self {
+            group,
+            fence: record.fence,
+            member: holder.map_or(MemberId(0), |holder| holder.member),
+            session: holder.map_or(SessionNumber(0), |holder| holder.session),
+            stored: record.stored,
+            start,
+            start_time,
+        }
+    }
+
+    pub(crate) fn record(&self) -> (ConsumerGroupId, GroupRecord) {
+        let holder = EpochHolder {
+            member: self.member,
+            session: self.session,
+        };
+        let time = self.start_time.map(StartAt::Time);
+        let record = GroupRecord {
+            fence: self.fence,
+            holder: (self.member != MemberId(0)).then_some(holder),
+            stored: self.stored,
+            start: self.start.map(StartAt::Offset).or(time),
+        };
+        (self.group, record)
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        let Self {
+            group,
+            fence,
+            member,
+            session,
+            stored,
+            start,
+            start_time,
+        } = self;
+        writer
+            .u64(group.0)
+            .u64(fence.0)
+            .u64(member.0)
+            .u64(session.0);
+        let time = start_time.map(|time| time.0);
+        for number in [
+            stored.map(|offset| offset.0),
+            start.map(|offset| offset.0),
+            time,
+        ] {
+            writer.u8(u8::from(number.is_some()));
+            writer.u64(number.unwrap_or_default());
+        }
+    }
+
+    fn check(&self, partition: &PartitionSnapshot) -> Result<(), &'static str> {
+        if self.fence == Epoch(0) {
+            return Err("a consumer group has no fence");
+        }
+        if self.member == MemberId(0) && self.session != SessionNumber(0) {
+            return Err("a consumer group's fence has a session and no member");
+        }
+        let reached = [
+            self.stored.is_some(),
+            self.start.is_some(),
+            self.start_time.is_some(),
+        ];
+        if reached.into_iter().filter(|there| *there).count() > 1 {
+            return Err("a consumer group is at two places");
+        }
+        if self.stored.is_some_and(|stored| stored >= partition.next) {
+            return Err("a consumer group's stored offset is beyond the end");
+        }
+        if self.start.is_some_and(|start| start > partition.next) {
+            return Err("a consumer group's start is beyond the end");
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! A node's shell in a map: what the tests share.
 
+mod consumer_groups;
 mod damage;
 mod idempotence;
 mod memory;
@@ -20,8 +21,9 @@ use alloc::{
 
 use bytes::Bytes;
 use wire::{
-    Batch, BatchBuilder, ConsensusGroup, Incarnation, Message, Offset, Op, PartitionId,
-    PartitionKey, PollStrategy, ProducerId, StreamId, Timestamp, TopicId,
+    Batch, BatchBuilder, ConsensusGroup, ConsumerGroupId, Epoch, Incarnation, MemberId, Message,
+    Offset, Op, PartitionId, PartitionKey, PollStrategy, ProducerId, SessionNumber, StreamId,
+    Timestamp, TopicId,
 };
 
 use crate::{

@@ -1,7 +1,45 @@
 //! Snapshots, and starts from them.
 
 use super::*;
-use crate::{PartitionSnapshot, ProducerSnapshot, SNAPSHOT_VERSION, Segment, SnapshotError};
+use crate::{
+    GroupSnapshot, PartitionSnapshot, ProducerSnapshot, SNAPSHOT_VERSION, Segment, SnapshotError,
+};
+
+/// Consumer groups that have stored something, start at an offset, at a time, and nowhere yet.
+fn groups() -> Vec<GroupSnapshot> {
+    let group = |group, fence, member| GroupSnapshot {
+        group: ConsumerGroupId(group),
+        fence: Epoch(fence),
+        member: MemberId(member),
+        session: SessionNumber(member * 100),
+        stored: None,
+        start: None,
+        start_time: None,
+    };
+    alloc::vec![
+        GroupSnapshot {
+            stored: Some(Offset(39)),
+            ..group(1, 20, 3)
+        },
+        GroupSnapshot {
+            start: Some(Offset(40)),
+            ..group(2, 21, 4)
+        },
+        GroupSnapshot {
+            start_time: Some(Timestamp(1_060)),
+            ..group(4, u64::MAX, 1)
+        },
+        group(u64::MAX, 22, 0),
+    ]
+}
+
+/// The state as a program wrote it that knew no consumer groups.
+fn former() -> DataSnapshot {
+    let mut former = example();
+    former.version = 1;
+    former.partitions[0].groups.clear();
+    former
+}
 
 /// A state in which every field says something.
 fn example() -> DataSnapshot {
@@ -14,7 +52,7 @@ fn example() -> DataSnapshot {
         checksum,
     };
     DataSnapshot {
-        version: 1,
+        version: 2,
         group: ConsensusGroup(3),
         op: Op(77),
         dropped: Op(12),
@@ -41,6 +79,7 @@ fn example() -> DataSnapshot {
                     },
                 ],
                 consumers: alloc::vec![("a".to_string(), Offset(0)), ("b".to_string(), Offset(39))],
+                groups: groups(),
             },
             PartitionSnapshot {
                 key: key(1),
@@ -50,33 +89,50 @@ fn example() -> DataSnapshot {
                 segments: Vec::new(),
                 producers: Vec::new(),
                 consumers: Vec::new(),
+                groups: Vec::new(),
             },
         ],
     }
 }
 
 /// Released snapshots stay readable: this file is never written again.
-const GOLDEN: &[u8] = include_bytes!("../../fixtures/snapshot-1.rmp");
+const FORMER: &[u8] = include_bytes!("../../fixtures/snapshot-1.rmp");
+
+/// What is written now; never written again once a program was released that writes it.
+const GOLDEN: &[u8] = include_bytes!("../../fixtures/snapshot-2.rmp");
 
 #[test]
 fn snapshot_of_version_1_is_read_as_it_was_written() {
+    let read: DataSnapshot = rmp_serde::from_slice(FORMER).expect("a snapshot");
+    assert_eq!(read, former());
+    let group = DataGroup::restore(config(), read).expect("sound");
+    assert_eq!(group.digest(), FORMER_DIGEST);
+    assert_eq!(group.group_records(key(0)).count(), 0);
+}
+
+#[test]
+fn snapshot_of_version_2_is_read_as_it_was_written() {
     let read: DataSnapshot = rmp_serde::from_slice(GOLDEN).expect("a snapshot");
     assert_eq!(read, example());
 }
 
 #[test]
-fn snapshot_is_written_as_version_1() {
-    assert_eq!(SNAPSHOT_VERSION, 1);
+fn snapshot_is_written_as_version_2() {
+    assert_eq!(SNAPSHOT_VERSION, 2);
     assert_eq!(rmp_serde::to_vec(&example()).expect("in memory"), GOLDEN);
 }
 
 #[test]
 fn digest_stays_as_it_is() {
+    assert_eq!(former().digest(), FORMER_DIGEST);
     assert_eq!(example().digest(), DIGEST);
 }
 
 /// Of the example.
-const DIGEST: u128 = 46_528_967_732_171_385_966_861_714_075_327_530_297;
+const DIGEST: u128 = 319_832_140_365_580_027_360_222_955_686_360_394_452;
+
+/// Of the example without consumer groups.
+const FORMER_DIGEST: u128 = 46_528_967_732_171_385_966_861_714_075_327_530_297;
 
 #[test]
 fn restored_state_is_the_same_state() {
@@ -107,7 +163,7 @@ fn files_of_a_snapshot_are_its_segments_and_the_last_of_each_partition_is_open()
 #[test]
 fn contradictory_snapshots_are_refused() {
     type Change = fn(&mut DataSnapshot);
-    let changes: [(Change, &str); 15] = [
+    let changes: [(Change, &str); 23] = [
         (|s| s.partitions.swap(0, 1), "order of keys"),
         (|s| s.partitions[1].key = key(0), "order of keys"),
         (|s| s.partitions[0].start = Offset(41), "start is behind"),
@@ -138,6 +194,32 @@ fn contradictory_snapshots_are_refused() {
             |s| s.partitions[0].consumers[0].1 = Offset(40),
             "beyond the end",
         ),
+        (|s| s.partitions[0].groups.swap(1, 2), "order of ids"),
+        (
+            |s| s.partitions[0].groups[1].group = ConsumerGroupId(1),
+            "order of ids",
+        ),
+        (|s| s.partitions[0].groups[0].fence = Epoch(0), "no fence"),
+        (
+            |s| s.partitions[0].groups[0].member = MemberId(0),
+            "no member",
+        ),
+        (
+            |s| s.partitions[0].groups[0].start = Some(Offset(1)),
+            "two places",
+        ),
+        (
+            |s| s.partitions[0].groups[1].start_time = Some(Timestamp(1)),
+            "two places",
+        ),
+        (
+            |s| s.partitions[0].groups[0].stored = Some(Offset(40)),
+            "stored offset is beyond",
+        ),
+        (
+            |s| s.partitions[0].groups[1].start = Some(Offset(41)),
+            "start is beyond",
+        ),
     ];
     for (change, what) in changes {
         let mut snapshot = example();
@@ -153,9 +235,9 @@ fn contradictory_snapshots_are_refused() {
 #[test]
 fn newer_version_and_another_group_are_refused() {
     let mut newer = example();
-    newer.version = 2;
+    newer.version = 3;
     let error = DataGroup::restore(config(), newer).err();
-    assert_eq!(error, Some(SnapshotError::Version { version: 2 }));
+    assert_eq!(error, Some(SnapshotError::Version { version: 3 }));
     let other = DataConfig::new(ConsensusGroup(4));
     let (found, wanted) = (ConsensusGroup(3), ConsensusGroup(4));
     let error = DataGroup::restore(other, example()).err();

@@ -206,6 +206,8 @@ impl DataHost {
                 }
                 DataResult::Stored { .. }
                 | DataResult::OffsetDeleted { .. }
+                | DataResult::Record { .. }
+                | DataResult::GroupDropped { .. }
                 | DataResult::Failed(_) => {}
             }
             match waiters.next() {

@@ -311,6 +311,7 @@ impl Ledger {
                 run.fail("nobody asks for the head of a partition to be cut");
                 None
             }
+            DataRequest::Group { .. } | DataRequest::DropGroup { .. } => None,
         }
     }
 
@@ -446,6 +447,8 @@ fn describe(request: &DataRequest) -> String {
         } => format!("store {offset} for {consumer}"),
         DataRequest::DeleteOffset { consumer, .. } => format!("delete the offset of {consumer}"),
         DataRequest::TruncateHead { offset, .. } => format!("truncate to {offset}"),
+        DataRequest::Group { group, command, .. } => format!("consumer group {group}: {command:?}"),
+        DataRequest::DropGroup { group, .. } => format!("drop consumer group {group}"),
     };
     format!("{key} ({incarnation}): {what}")
 }
@@ -481,6 +484,8 @@ fn count_store(run: &mut Run, result: DataResult, asked: u64) {
         | DataResult::Dropped
         | DataResult::Appended { .. }
         | DataResult::OffsetDeleted { .. }
-        | DataResult::HeadTruncated { .. } => {}
+        | DataResult::HeadTruncated { .. }
+        | DataResult::Record { .. }
+        | DataResult::GroupDropped { .. } => {}
     }
 }

@@ -1,11 +1,13 @@
 //! The state machine beside a naive model of it: lists in memory.
 
+mod consumer_groups;
 mod reference;
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::{Absent, files_at};
+use consumer_groups::GroupAsk;
 use reference::Model;
 
 const PARTITIONS: u32 = 2;
@@ -54,6 +56,7 @@ enum Ask {
         partition: u32,
         at: u8,
     },
+    Group(GroupAsk),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -102,6 +105,7 @@ fn ask() -> impl Strategy<Value = Ask> {
             .prop_map(|(partition, consumer, at)| Ask::Store { partition, consumer, at }),
         2 => (partition(), 0..4_u8).prop_map(|(partition, consumer)| Ask::Delete { partition, consumer }),
         2 => (partition(), any::<u8>()).prop_map(|(partition, at)| Ask::Truncate { partition, at }),
+        30 => consumer_groups::group_ask().prop_map(Ask::Group),
     ]
 }
 
@@ -218,7 +222,13 @@ impl Pair {
         let body = encode_requests(&requests);
         self.journal
             .push((self.node.op, self.node.time, body.clone()));
-        assert_eq!(self.node.apply_body(&body), expected);
+        let results = self.node.apply_body(&body);
+        assert_eq!(results.len(), expected.len());
+        for ((request, result), expected) in requests.iter().zip(results).zip(expected) {
+            let shown = |result| self.model.shown(request, result, self.node.time);
+            assert_eq!(shown(result), shown(expected), "{request:?}");
+        }
+        self.check_groups();
         for partition in 0..PARTITIONS {
             let model = self.model.partitions.get(&partition);
             let end = model.map(|model| Offset(model.messages.len() as u64));
@@ -292,6 +302,7 @@ impl Pair {
                 incarnation: self.here(partition).unwrap_or(WRONG),
                 offset: Offset(self.place(partition, at)),
             },
+            Ask::Group(ask) => self.group_request(&ask),
         }
     }
 

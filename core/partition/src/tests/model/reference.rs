@@ -1,7 +1,7 @@
 //! The naive model: lists in memory.
 
 use super::super::*;
-use crate::{Absent, Refusal, verify::to_index};
+use crate::{Absent, GroupRecord, Refusal, verify::to_index};
 
 /// Sequence, checksum and offset of a batch.
 pub(super) type Sent = (u64, u64, u64);
@@ -16,6 +16,7 @@ pub(super) struct ModelPartition {
     /// The producers, and every batch of theirs. Who sent last is the last.
     pub(super) producers: Vec<(u128, Vec<Sent>)>,
     pub(super) consumers: BTreeMap<String, u64>,
+    pub(super) groups: BTreeMap<ConsumerGroupId, GroupRecord>,
 }
 
 #[derive(Debug, Default)]
@@ -123,6 +124,7 @@ impl Model {
                             messages: Vec::new(),
                             producers: Vec::new(),
                             consumers: BTreeMap::new(),
+                            groups: BTreeMap::new(),
                         };
                         self.partitions.insert(partition, model);
                     }
@@ -162,12 +164,39 @@ impl Model {
                 let start = Offset(model.start);
                 Ok(DataResult::HeadTruncated { start })
             }
+            DataRequest::Group {
+                admitted,
+                group,
+                command,
+                ..
+            } => {
+                let dropped = Op(self.dropped);
+                let admitted = *admitted;
+                let model = self.named(request)?;
+                if !model.groups.contains_key(group) && admitted < dropped {
+                    return Err(Refusal::GroupGone { admitted, dropped });
+                }
+                let record = model.groups.get(group).copied().unwrap_or_default();
+                let (record, outcome) = model.command(record, *command, time);
+                if record.fence > Epoch(0) {
+                    model.groups.insert(*group, record);
+                }
+                let group = *group;
+                outcome.map(|()| DataResult::Record { group, record })
+            }
+            DataRequest::DropGroup { dropped, group, .. } => {
+                self.dropped = self.dropped.max(dropped.0);
+                if let Some(model) = self.partitions.get_mut(&partition) {
+                    model.groups.remove(group);
+                }
+                Ok(DataResult::GroupDropped { group: *group })
+            }
         }
     }
 }
 
 impl ModelPartition {
-    fn out_of_range(&self, offset: Offset) -> Refusal {
+    pub(super) fn out_of_range(&self, offset: Offset) -> Refusal {
         let (start, end) = (Offset(self.start), Offset(self.messages.len() as u64));
         Refusal::OffsetOutOfRange { offset, start, end }
     }

@@ -1,0 +1,1 @@
+//! What consumer groups store, and who may.
