@@ -2,9 +2,10 @@
 
 use std::{vec, vec::Vec};
 
-use super::{Bytes, Command, PollResult, Polled, Reply};
+use super::{Bytes, Command, MemberStatus, MoveWait, PollResult, Polled, Reply};
 use crate::{
-    Batch, BatchBuilder, Message, Offset, PartitionId, Problem, ProducerId, ReplicaId, Timestamp,
+    Batch, BatchBuilder, ErrorCode, Message, Offset, PartitionId, Problem, ProducerId, Reader,
+    ReplicaId, Timestamp, Writer, field::Field, vectors::largest_group,
 };
 
 fn batch(size: usize, base: u64) -> Bytes {
@@ -72,4 +73,44 @@ fn nothing_to_tell_is_an_empty_body() {
     assert_eq!(Reply::decode(Command::Ping, Bytes::new()), Ok(Reply::Done));
     assert!(Reply::decode(Command::Ping, Bytes::from_static(&[0])).is_err());
     assert!(Reply::decode(Command::GetMe, Bytes::new()).is_err());
+}
+
+/// The numbers are those that PROTOCOL.md lists.
+#[test]
+fn states_are_the_numbers_that_they_are_told_by() {
+    let read = |number: u8| Reader::new(Bytes::copy_from_slice(&[number]));
+    let waits = [
+        MoveWait::Drain,
+        MoveWait::Release,
+        MoveWait::Fence,
+        MoveWait::Completion,
+        MoveWait::Incarnation,
+    ];
+    for (number, wait) in (1..).zip(waits) {
+        assert_eq!(MoveWait::read(&mut read(number), "wait"), Ok(wait));
+        let mut writer = Writer::new();
+        wait.write(&mut writer);
+        assert_eq!(writer.into_bytes(), [number][..]);
+    }
+    for (number, status) in (1..).zip([MemberStatus::Active, MemberStatus::Detached]) {
+        assert_eq!(MemberStatus::read(&mut read(number), "state"), Ok(status));
+    }
+    assert!(MoveWait::read(&mut read(0), "wait").is_err());
+    assert!(MoveWait::read(&mut read(6), "wait").is_err());
+    assert!(MemberStatus::read(&mut read(3), "state").is_err());
+}
+
+/// A node of a later version may have a reason that this one has no name for; the rest is still read.
+#[test]
+fn progress_that_is_unknown_for_an_unknown_reason_is_unknown() {
+    let mut group = largest_group();
+    group.partitions[0].progress = Err(ErrorCode::NotReady);
+    let body = Reply::from(group.clone()).to_bytes();
+    let mut later = body.to_vec();
+    let code = later.len() - 4;
+    assert_eq!(later[code..], ErrorCode::NotReady.code().to_le_bytes());
+    later[code..].copy_from_slice(&9_999_u32.to_le_bytes());
+    let read = Reply::decode(Command::GetConsumerGroup, later.into());
+    group.partitions[0].progress = Err(ErrorCode::Internal);
+    assert_eq!(read, Ok(group.into()));
 }
