@@ -67,7 +67,7 @@ pub(crate) struct Table {
     rows: Vec<Vec<Cell>>,
 }
 
-/// A column: the key in JSON; the heading of the table is the key in capitals.
+/// A column: the key in JSON; the heading of the table is the key in capitals, its words apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column(pub(crate) &'static str);
 

@@ -16,7 +16,7 @@ pub(crate) struct Problem {
 pub(crate) const FAILED: u8 = 1;
 /// The command line, environment or configuration is wrong.
 pub(crate) const USAGE: u8 = 2;
-/// Ended by ctrl-C, as a shell has it.
+/// Ended by ctrl-C or SIGTERM before it was done; the number that a shell has for ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
 
 impl Problem {

@@ -6,6 +6,8 @@ use std::{
     task::Poll,
 };
 
+use tokio::signal::unix::{SignalKind, signal};
+
 /// What came first.
 pub(crate) enum First<A, B> {
     Left(A),
@@ -25,10 +27,24 @@ pub(crate) async fn first<A, B>(
     .await
 }
 
-/// Waits for ctrl-C.
+/// Waits for ctrl-C or SIGTERM: whoever stops a command, a person or a supervisor, gets the same clean end.
 pub(crate) async fn interrupted() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        // Where nobody tells of it, ctrl-C ends the process at once.
-        pending::<()>().await;
-    }
+    let (Ok(mut interrupt), Ok(mut terminate)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) else {
+        // Where nobody tells of them, they end the process at once.
+        return pending().await;
+    };
+    poll_fn(|context| {
+        // Both are polled, so that each of them wakes this.
+        let interrupted = interrupt.poll_recv(context).is_ready();
+        let terminated = terminate.poll_recv(context).is_ready();
+        if interrupted || terminated {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
 }

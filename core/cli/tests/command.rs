@@ -37,7 +37,7 @@ fn version_and_help_go_to_standard_output() {
 fn mistakes_and_failures_go_to_standard_error_with_a_code() {
     let password = [("COHORT_PASSWORD", "whatever-it-is")];
     let wrong_address = [("COHORT_ADDRESS", "cohort://u:hunter2@h:x"), password[0]];
-    let cases: [Case<'_>; 5] = [
+    let cases: [Case<'_>; 7] = [
         (&["streams"], &[], 2, "unrecognized subcommand 'streams'"),
         (&["stream", "list"], &[], 2, "no password for user \"root\""),
         (
@@ -57,6 +57,18 @@ fn mistakes_and_failures_go_to_standard_error_with_a_code() {
             &password,
             1,
             "/nowhere/c.toml: ",
+        ),
+        (
+            &["consume", "s", "t", "--from", "next"],
+            &password,
+            2,
+            "--from next needs --consumer",
+        ),
+        (
+            &["consume", "s", "t", "--consumer", "c", "--from", "end"],
+            &password,
+            2,
+            "--from end needs --follow",
         ),
     ];
     for (words, environment, code, message) in cases {

@@ -11,7 +11,7 @@ Where to begin (--from):
   first       at the oldest message
   last, last:N
               at the last message, or the last N, of each partition
-  end         behind the last message: only what is sent from now on
+  end         behind the last message: only what is sent from now on, with --follow
   next        behind what the consumer has stored; at the oldest message when nothing is stored
   offset:N    at offset N, also written `--from offset N`
   time:T      at the first message stored at or after T, also written `--from time T`:
@@ -27,7 +27,8 @@ Output (-o):
   json  one object each
   raw   the payload as it is, and a line end
 
-Without --follow it ends with the messages that are there at the start. Ctrl-C ends it cleanly.
+Without --follow it ends with the messages that are there at the start. Ctrl-C and SIGTERM end it
+cleanly: what was written is stored for the consumer. With --follow the exit code is then 0.
 
 Examples:
   cohort consume shop orders --from last:10
@@ -42,10 +43,10 @@ pub(crate) struct ConsumeArguments {
     #[arg(long, value_name = "WHERE", value_parser = From::parse)]
     pub(crate) from: Option<From>,
     /// Only this partition; may be repeated
-    #[arg(long, short = 'p', value_name = "N")]
+    #[arg(long, short = 'p', value_name = "N", allow_negative_numbers = true)]
     pub(crate) partition: Vec<u32>,
     /// End after so many messages
-    #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, short = 'c', value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
     /// Wait for messages to come
     #[arg(long)]

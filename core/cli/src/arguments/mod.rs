@@ -25,8 +25,25 @@ Configuration file (flag before environment before file):
   user = \"root\"
   password-file = \"/home/ann/.config/cohort/password\"
 
+  A relative password-file starts at the working directory.
+
+In JSON, times are microseconds since 1970-01-01T00:00:00Z.
+
+Exit codes:
+  0    did all that was asked
+  1    failed: the server cannot be reached or refuses it, a file cannot be read
+  2    the command line, the environment or the configuration file is wrong
+  130  ended by ctrl-C or SIGTERM before it was done
+
 Example:
   COHORT_PASSWORD=… cohort --user root stream list";
+
+const USERS: &str = "\
+Root makes, lists, changes and deletes users; every other user may read and rename itself and change
+its own password. Streams, topics and messages are open to all of them.
+
+Example:
+  cohort user create ann --new-password-file ann.txt";
 
 /// The command line of the Cohort message broker.
 #[derive(Debug, Parser)]
@@ -60,7 +77,7 @@ pub(crate) struct ContextArguments {
         display_order = 100
     )]
     pub(crate) user: Option<String>,
-    /// File with the password, - for standard input; without it COHORT_PASSWORD, the configuration file or
+    /// File whose first line is the password, - for standard input; without it COHORT_PASSWORD, the configuration file or
     /// a prompt
     #[arg(long, global = true, value_name = "FILE", display_order = 100)]
     pub(crate) password_file: Option<PathBuf>,
@@ -68,7 +85,7 @@ pub(crate) struct ContextArguments {
     #[arg(long, global = true, value_name = "FILE", display_order = 100)]
     pub(crate) config: Option<PathBuf>,
     /// How long to wait for the server, such as 500ms, 10s, 2m [default: 10s to connect, 30s for an answer]
-    #[arg(long, global = true, value_name = "TIME", value_parser = duration, display_order = 100)]
+    #[arg(long, global = true, value_name = "TIME", value_parser = some_time, display_order = 100)]
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -110,10 +127,7 @@ pub(crate) enum Command {
     )]
     Topic(TopicCommand),
     /// Users
-    #[command(
-        subcommand,
-        after_help = "Example:\n  cohort user create ann --new-password-file ann.txt"
-    )]
+    #[command(subcommand, after_help = USERS)]
     User(UserCommand),
     /// Send messages from standard input or files
     Send(SendArguments),
@@ -124,7 +138,7 @@ pub(crate) enum Command {
 #[derive(Args, Debug)]
 pub(crate) struct PingArguments {
     /// How many times
-    #[arg(long, short = 'c', default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, short = 'c', default_value_t = 5, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: u32,
     /// Pause between two of them, such as 200ms
     #[arg(long, short = 'i', default_value = "200ms", value_parser = duration)]
@@ -202,7 +216,7 @@ pub(crate) enum TopicCommand {
         /// Name of the topic
         name: String,
         /// Number of partitions
-        #[arg(long, short = 'p', default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(long, short = 'p', default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
         partitions: u32,
         #[command(flatten)]
         output: OutputArguments,
@@ -252,7 +266,7 @@ pub(crate) enum TopicCommand {
         #[command(flatten)]
         topic: TopicArguments,
         /// How many to add
-        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
         count: u32,
         #[command(flatten)]
         output: OutputArguments,
@@ -263,7 +277,7 @@ pub(crate) enum TopicCommand {
         #[command(flatten)]
         topic: TopicArguments,
         /// How many to remove
-        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
         count: u32,
         #[command(flatten)]
         output: OutputArguments,
@@ -277,7 +291,7 @@ pub(crate) enum UserCommand {
     Create {
         /// Name of the user
         name: String,
-        /// File with the new password, - for standard input
+        /// File whose first line is the new password, 8 to 255 bytes, - for standard input
         #[arg(long, value_name = "FILE")]
         new_password_file: Option<PathBuf>,
         #[command(flatten)]
@@ -304,7 +318,7 @@ pub(crate) enum UserCommand {
         /// The user, NAME or #ID
         #[arg(value_parser = Id::parse)]
         user: Id,
-        /// File with the new password, - for standard input
+        /// File whose first line is the new password, 8 to 255 bytes, - for standard input
         #[arg(long, value_name = "FILE")]
         new_password_file: Option<PathBuf>,
         #[command(flatten)]
@@ -392,6 +406,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .checked_mul(unit)
         .map(Duration::from_millis)
         .ok_or_else(wrong)
+}
+
+/// A duration in which something can happen.
+fn some_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("it must be more than 0".to_string()),
+        some => Ok(some),
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 
-use super::{OutputArguments, TopicArguments, duration};
+use super::{OutputArguments, TopicArguments, duration, some_time};
 
 const EXAMPLES: &str = "\
 Input:
@@ -13,13 +13,15 @@ Input:
          and where wanted key or key_base64, headers, partition, id, timestamp; offset, appended
          and epoch are passed over
 
-Keys decide the partition: messages with equal keys stay in order. Without a key messages are spread.
+Keys decide the partition: messages with equal keys stay in order. Without a key messages
+are spread batch by batch, so that a short input may end up in few partitions.
   --key-from prefix:SEP   what stands before the first SEP is the key, the rest is the payload
   --key-from field:N:SEP  the Nth field (from 1) between SEPs is the key, the line is the payload
   --key-from json:NAME    the member NAME of the object in the payload is the key
 
 Every message is stored once and in order within its partition, through reconnects and restarts of the
-server. The exit code is 0 only when every message is stored.
+server. The exit code is 0 only when every message is stored. Lines are counted over all files.
+After ctrl-C what was sent has 5 s to be stored; the summary says how many got no answer.
 
 Examples:
   cohort send shop orders < orders.txt
@@ -43,7 +45,7 @@ pub(crate) struct SendArguments {
     #[arg(long, value_name = "HOW", value_parser = KeyFrom::parse)]
     pub(crate) key_from: Option<KeyFrom>,
     /// Partition of every message
-    #[arg(long, short = 'p', value_name = "N")]
+    #[arg(long, short = 'p', value_name = "N", allow_negative_numbers = true)]
     pub(crate) partition: Option<u32>,
     /// Place messages anew, whatever partition the json input names
     #[arg(long, conflicts_with = "partition")]
@@ -51,7 +53,7 @@ pub(crate) struct SendArguments {
     /// Show each acknowledged range: partition, first and last offset, first and last input line
     #[arg(long)]
     pub(crate) acknowledged: bool,
-    /// Bytes at which a batch is closed
+    /// Bytes at which a batch is closed; beyond 7 MiB they count as 7 MiB
     #[arg(long, value_name = "BYTES", default_value_t = 1024 * 1024, value_parser = positive)]
     pub(crate) batch_size: usize,
     /// Messages at which a batch is closed
@@ -61,7 +63,7 @@ pub(crate) struct SendArguments {
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = duration)]
     pub(crate) linger: Duration,
     /// How long a message may take until it is stored
-    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = some_time)]
     pub(crate) delivery_timeout: Duration,
     /// No progress bar and no summary
     #[arg(long, short = 'q')]

@@ -201,6 +201,11 @@ fn mistakes_are_refused() {
         ("topic create s t -p 4294967296", ErrorKind::ValueValidation),
         ("ping --count 0", ErrorKind::ValueValidation),
         ("ping --interval 200", ErrorKind::ValueValidation),
+        ("ping --timeout 0s", ErrorKind::ValueValidation),
+        (
+            "send s t --delivery-timeout 0ms",
+            ErrorKind::ValueValidation,
+        ),
         ("consume s t --count 0", ErrorKind::ValueValidation),
         ("consume s t --consumer", ErrorKind::InvalidValue),
         ("send s t --batch-size 0", ErrorKind::ValueValidation),
@@ -212,6 +217,22 @@ fn mistakes_are_refused() {
         ("--password x stream list", ErrorKind::UnknownArgument),
     ] {
         assert_eq!(parse(words(line)).expect_err(line).kind(), kind, "{line}");
+    }
+}
+
+#[test]
+fn a_number_below_0_is_refused_as_a_number() {
+    for line in [
+        "topic create s t -p -1",
+        "topic add-partitions s t -1",
+        "topic remove-partitions s t -1",
+        "consume s t -p -1",
+        "consume s t --count -1",
+        "send s t --partition -1",
+        "ping -c -1",
+    ] {
+        let refusal = refusal(line);
+        assert!(refusal.contains("invalid value '-1' for"), "{refusal}");
     }
 }
 
@@ -291,7 +312,7 @@ fn help_stays_as_it_is() {
     let mut root = Arguments::command();
     root.build();
     assert_golden("help.txt", &root.render_long_help().to_string());
-    for name in ["send", "consume", "topic"] {
+    for name in ["send", "consume", "topic", "user"] {
         let command = root.find_subcommand_mut(name).unwrap();
         assert_golden(
             &format!("help-{name}.txt"),

@@ -21,10 +21,7 @@ use crate::{
 pub(crate) async fn run(context: &Context, command: Command) -> Result<u8, Problem> {
     let mut output = Output::new();
     let code = match command {
-        Command::Ping(arguments) => {
-            ping::run(context, &arguments, &mut output).await?;
-            0
-        }
+        Command::Ping(arguments) => ping::run(context, &arguments, &mut output).await?,
         Command::Stream(command) => {
             let client = context.connect().await?;
             output.write(stream::run(&client, command).await?.as_bytes())?;

@@ -1,23 +1,42 @@
 //! `cohort ping`.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
+use cohort::Client;
 use serde_json::{Value, json};
 
 use crate::{
     arguments::{Format, PingArguments},
     context::Context,
     output::{Output, json},
-    problem::Problem,
+    problem::{INTERRUPTED, Problem},
+    race::{First, first, interrupted},
 };
 
+/// Pings as often as asked for, or until ctrl-C, and sums up; the exit code.
 pub(super) async fn run(
     context: &Context,
     arguments: &PingArguments,
     output: &mut Output,
-) -> Result<(), Problem> {
+) -> Result<u8, Problem> {
     let client = context.connect().await?;
     let mut times = Vec::new();
+    let pings = ping(&client, context, arguments, output, &mut times);
+    let code = match first(pin!(interrupted()), pings).await {
+        First::Left(()) => INTERRUPTED,
+        First::Right(done) => done.map(|()| 0)?,
+    };
+    output.write(summary(&times, arguments.output.output).as_bytes())?;
+    Ok(code)
+}
+
+async fn ping(
+    client: &Client,
+    context: &Context,
+    arguments: &PingArguments,
+    output: &mut Output,
+    times: &mut Vec<Duration>,
+) -> Result<(), Problem> {
     for number in 1..=arguments.count {
         if number > 1 {
             tokio::time::sleep(arguments.interval).await;
@@ -33,7 +52,7 @@ pub(super) async fn run(
             output.flush()?;
         }
     }
-    output.write(summary(&times, arguments.output.output).as_bytes())
+    Ok(())
 }
 
 /// Lowest, mean, percentiles, highest.

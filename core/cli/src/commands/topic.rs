@@ -137,7 +137,7 @@ fn details(topic: &TopicDetails, stored: Option<&[StoredOffset]>, format: Format
 fn partitions(topic: &TopicDetails) -> Table {
     const COLUMNS: &[Column] = &[
         Column("partition"),
-        Column("group"),
+        Column("consensus_group"),
         Column("start"),
         Column("end"),
         Column("messages"),

@@ -4,7 +4,7 @@ mod format;
 
 use std::{future::ready, pin::pin};
 
-use cohort::{Client, Consumer, ConsumerEvent, PartitionId, Received, StoreMode};
+use cohort::{Client, Consumer, ConsumerEvent, PartitionId, Received, Start, StoreMode};
 
 use crate::{
     arguments::{ConsumeArguments, From},
@@ -25,12 +25,7 @@ pub(crate) async fn run(
     arguments: &ConsumeArguments,
     output: &mut Output,
 ) -> Result<u8, Problem> {
-    if arguments.from == Some(From::Next) && arguments.consumer.is_none() {
-        let problem = Problem::usage(
-            "--from next needs --consumer: next is behind what a consumer has stored",
-        );
-        return Err(problem);
-    }
+    refuse_what_reads_nothing(arguments)?;
     let client = context.connect().await?;
     let mut consumer = build(&client, arguments).await?;
     let mut reading = Reading {
@@ -59,6 +54,19 @@ pub(crate) async fn run(
     } else {
         0
     })
+}
+
+fn refuse_what_reads_nothing(arguments: &ConsumeArguments) -> Result<(), Problem> {
+    let text = match arguments.from {
+        Some(From::Next) if arguments.consumer.is_none() => {
+            "--from next needs --consumer: next is behind what a consumer has stored"
+        }
+        Some(From::At(Start::Last(0))) if !arguments.follow => {
+            "--from end needs --follow: behind the last message there is nothing yet"
+        }
+        Some(_) | None => return Ok(()),
+    };
+    Err(Problem::usage(text))
 }
 
 async fn build(client: &Client, arguments: &ConsumeArguments) -> Result<Consumer, Problem> {

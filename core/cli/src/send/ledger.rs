@@ -52,6 +52,8 @@ pub(super) struct Range {
 pub(super) struct Totals {
     pub(super) stored: u64,
     pub(super) failed: u64,
+    /// Sent, and given up before an answer came: stored or not.
+    pub(super) unknown: u64,
     /// Bytes of the lines whose messages are stored.
     pub(super) size: u64,
     /// By partition: messages, first and last offset.
@@ -69,6 +71,12 @@ impl Ledger {
 
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// Counts what is still on its way as not known.
+    pub(super) fn give_up(&mut self) {
+        self.totals.unknown += u64::try_from(self.waiting.len()).unwrap_or(u64::MAX);
+        self.waiting.clear();
     }
 
     /// Notes what is known by now of the messages that come first.
@@ -187,15 +195,23 @@ impl Range {
 impl Totals {
     /// One line for people.
     pub(super) fn sentence(&self, time: Duration) -> String {
-        let failed = match self.failed {
-            0 => String::new(),
-            failed => format!(", {} not", grouped(failed)),
-        };
-        let places = self.partitions.len();
-        format!(
-            "{} messages stored{failed} in {places} partition{}, {} in {}.{:03} s ({} messages/s, {}/s)",
+        let mut sentence = format!(
+            "{} {} stored",
             grouped(self.stored),
-            if places == 1 { "" } else { "s" },
+            plural(self.stored, "message")
+        );
+        if self.stored > 0 {
+            let places = self.partitions.len() as u64;
+            sentence += &format!(" in {places} {}", plural(places, "partition"));
+        }
+        if self.failed > 0 {
+            sentence += &format!(", {} not", grouped(self.failed));
+        }
+        if self.unknown > 0 {
+            sentence += &format!(", {} without an answer", grouped(self.unknown));
+        }
+        format!(
+            "{sentence}, {} in {}.{:03} s ({} messages/s, {}/s)",
             bytes(self.size),
             time.as_secs(),
             time.subsec_millis(),
@@ -212,11 +228,16 @@ impl Totals {
         json!({
             "stored": self.stored,
             "failed": self.failed,
+            "unknown": self.unknown,
             "bytes": self.size,
             "milliseconds": u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
             "partitions": partitions.collect::<Vec<_>>(),
         })
     }
+}
+
+fn plural(count: u64, word: &str) -> String {
+    format!("{word}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
@@ -281,11 +302,23 @@ mod tests {
         assert_golden("send.txt", &(ledger.totals.sentence(time) + "\n"));
         assert_golden("send.json", &json(&ledger.totals.object(time)));
         ledger.totals.failed = 2;
+        ledger.totals.unknown = 1;
+        let sentence = ledger.totals.sentence(time);
         assert!(
-            ledger
-                .totals
-                .sentence(time)
-                .starts_with("3 messages stored, 2 not in 2 partitions")
+            sentence
+                .starts_with("3 messages stored in 2 partitions, 2 not, 1 without an answer, 2.8"),
+            "{sentence}"
         );
+    }
+
+    #[test]
+    fn one_and_none_are_counted_in_right_words() {
+        let sentence = |stored: &[(u64, u32, u64)]| {
+            let sentence = ledger(stored).totals.sentence(Duration::from_secs(1));
+            sentence.split(',').next().map(str::to_string)
+        };
+        assert_eq!(sentence(&[]).as_deref(), Some("0 messages stored"));
+        let one = sentence(&[(1, 0, 5)]);
+        assert_eq!(one.as_deref(), Some("1 message stored in 1 partition"));
     }
 }

@@ -22,7 +22,7 @@ use crate::{
 use input::{Chunk, Line, Rules};
 use ledger::Ledger;
 
-/// How long messages that were read may still take after ctrl-C.
+/// How long messages that were sent may still take after ctrl-C.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Sends everything; the exit code.
@@ -51,6 +51,7 @@ pub(crate) async fn run(
     let mut sending = Sending::new(&producer, arguments, output, input::size(files));
     let read = input::read(files.clone(), rules(arguments));
     let result = sending.send_all(read).await;
+    sending.ledger.give_up();
     sending.tell_result(arguments)?;
     let interrupted = result?;
     sending.check()?;
@@ -170,6 +171,10 @@ impl<'a> Sending<'a> {
 
     /// Waits until everything that was sent is stored or has failed.
     async fn finish(&mut self) -> Result<(), Problem> {
+        // There is nothing more that a batch could linger for; asking is enough, the answers come to the ledger.
+        let producer = self.producer;
+        let flush = pin!(producer.flush());
+        let _asked = first(flush, std::future::ready(())).await;
         while !self.ledger.is_empty() {
             self.ledger.settle_next().await;
             self.tell().await?;
