@@ -207,7 +207,7 @@ impl DataHost {
                 DataResult::Stored { .. }
                 | DataResult::OffsetDeleted { .. }
                 | DataResult::Record { .. }
-                | DataResult::GroupDropped { .. }
+                | DataResult::ConsumerGroupDropped { .. }
                 | DataResult::Failed(_) => {}
             }
             match waiters.next() {
