@@ -4,6 +4,7 @@
 //! neither. Each works in the order of its jobs.
 
 use std::{
+    collections::VecDeque,
     path::Path,
     sync::{
         Arc,
@@ -301,13 +302,33 @@ fn when_there_is_space(
     }
 }
 
+/// Deletes what a job behind an append deletes: the append may wait for just this space. The job is done
+/// again in its turn, since appends before it make files anew.
+fn delete_early(segments: &mut Segments, job: &Job) -> Result<(), Error> {
+    match job {
+        Job::Delete { segment, .. } => segments.delete(segment),
+        Job::DeletePartition {
+            group,
+            partition,
+            incarnation,
+            ..
+        } => segments.delete_partition(*group, partition, *incarnation),
+        Job::Append { .. }
+        | Job::WriteIndex { .. }
+        | Job::Read { .. }
+        | Job::Flush { .. }
+        | Job::Snapshot { .. } => Ok(()),
+    }
+}
+
 impl Worker {
     fn run(&mut self, jobs: &Receiver<Job>) -> Result<(), Error> {
         while let Ok(job) = jobs.recv() {
-            let mut changed = self.work(job)?;
+            let mut queue = VecDeque::from([job]);
+            let mut changed = None;
             // What is there already is done before the shard is told, once for all of it.
-            while let Ok(job) = jobs.try_recv() {
-                if let Some(ticket) = self.work(job)? {
+            while let Some(job) = queue.pop_front().or_else(|| jobs.try_recv().ok()) {
+                if let Some(ticket) = self.work(job, jobs, &mut queue)? {
                     changed = Some(ticket);
                 }
             }
@@ -318,8 +339,14 @@ impl Worker {
         Ok(())
     }
 
-    /// Does a job; the ticket of a change is given back, to be told with those that follow.
-    fn work(&mut self, job: Job) -> Result<Option<u64>, Error> {
+    /// Does a job; the ticket of a change is given back, to be told with those that follow. What comes in
+    /// while a full disk is waited for goes into `queue`.
+    fn work(
+        &mut self,
+        job: Job,
+        jobs: &Receiver<Job>,
+        queue: &mut VecDeque<Job>,
+    ) -> Result<Option<u64>, Error> {
         match job {
             Job::Append {
                 ticket,
@@ -327,9 +354,18 @@ impl Worker {
                 position,
                 pieces,
             } => {
-                let segments = &mut self.segments;
-                let done = when_there_is_space(&self.ends, || {
-                    segments.append(&segment, position, &pieces)
+                let Self { segments, ends, .. } = self;
+                let mut seen = 0;
+                let done = when_there_is_space(ends, || {
+                    let appended = segments.append(&segment, position, &pieces);
+                    if appended.as_ref().is_err_and(Error::is_full) {
+                        queue.extend(jobs.try_iter());
+                        for job in queue.iter().skip(seen) {
+                            delete_early(segments, job)?;
+                        }
+                        seen = queue.len();
+                    }
+                    appended
                 })?;
                 Ok(done.then_some(ticket))
             }

@@ -118,6 +118,12 @@ impl JournalHandle {
         self.0.is_full.load(Ordering::Relaxed)
     }
 
+    /// Whether something waits already for a file that cannot be made because the disk is full.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.is_disk_full() && self.0.hurries.load(Ordering::Relaxed)
+    }
+
     fn send(&self, message: Message) {
         let mut queue = self.lock();
         queue.messages.push(message);

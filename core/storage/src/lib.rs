@@ -15,6 +15,7 @@ mod priority;
 mod probe;
 mod segments;
 mod snapshots;
+mod space;
 #[cfg(test)]
 mod tests;
 
@@ -28,3 +29,4 @@ pub use priority::{Priority, raise as raise_priority};
 pub use probe::{FlushProbe, probe_flush};
 pub use segments::{FileKind, Segments};
 pub use snapshots::{Snapshot, Snapshots};
+pub use space::free_space;

@@ -8,7 +8,7 @@ use std::{
     process::Command,
     sync::{
         Arc,
-        mpsc::{self, Receiver},
+        mpsc::{self, Receiver, RecvTimeoutError},
     },
     thread,
     time::{Duration, Instant},
@@ -248,20 +248,32 @@ fn full_disk_makes_records_wait_until_there_is_space() {
         *written += 1;
         handle.submit(ShardId(0), &mut vec![record(1, *written, 30_000)]);
     };
+    let mut told = 0;
+    let start = Instant::now();
     while !handle.is_disk_full() {
-        assert!(written < 200);
-        write(&mut written);
-        match running.events.recv_timeout(PATIENCE) {
+        assert!(start.elapsed() < PATIENCE);
+        if written == told {
+            assert!(written < 200);
+            write(&mut written);
+        }
+        // The last one gets no answer.
+        match running.events.recv_timeout(Duration::from_millis(10)) {
             Ok(JournalEvent::Progress { shard, progress }) => {
                 running.flushed.insert(shard, progress.flushed);
+                told = progress.flushed.0;
             }
-            Ok(JournalEvent::CheckpointWanted { .. }) => {}
+            Ok(JournalEvent::CheckpointWanted { .. }) | Err(RecvTimeoutError::Timeout) => {}
             Err(error) => panic!("{error}"),
         }
     }
     // More than the last file takes.
     for _ in 0..20 {
         write(&mut written);
+    }
+    let start = Instant::now();
+    while !handle.is_stuck() {
+        assert!(start.elapsed() < PATIENCE);
+        thread::yield_now();
     }
     fs::remove_file(data.join("occupant")).expect("it is there");
     running.wait(ShardId(0), Ticket(written));
@@ -270,6 +282,7 @@ fn full_disk_makes_records_wait_until_there_is_space() {
         assert!(start.elapsed() < PATIENCE);
         thread::yield_now();
     }
+    assert!(!handle.is_stuck());
     running.thread.stop();
     assert_eq!(verdicts(data), []);
     assert_eq!(ops(data, 1), (1..=written).collect::<Vec<_>>());
@@ -328,4 +341,51 @@ fn full_disk_makes_appends_wait_and_reads_go_on() {
     fs::remove_file(data.join("occupant")).expect("it is there");
     let last = answers.recv_timeout(PATIENCE);
     assert!(matches!(last, Ok(Done::Changed { ticket: 2 })));
+}
+
+#[test]
+fn deletion_behind_an_append_that_waits_for_space_makes_that_space() {
+    let Some(disk) = SmallDisk::mount("1m") else {
+        eprintln!("skipped: no file system can be mounted here");
+        return;
+    };
+    let data = disk.0.path();
+    let (tell, answers) = mpsc::channel();
+    let answer = Arc::new(move |done| tell.send(done).unwrap_or_default());
+    let fatal = Arc::new(|error: Error| panic!("{error}"));
+    let files = FileThreads::start(data, 0, answer, fatal).expect("threads");
+    let old = SegmentName {
+        incarnation: Incarnation(3),
+        ..segment()
+    };
+    let append = |ticket, segment, size| Job::Append {
+        ticket,
+        segment,
+        position: 0,
+        pieces: vec![Bytes::from(vec![5; size])],
+    };
+    files.submit(append(1, old, 800 * 1024));
+    let first = answers.recv_timeout(PATIENCE);
+    assert!(matches!(first, Ok(Done::Changed { ticket: 1 })));
+    files.submit(append(2, segment(), 600 * 1024));
+    files.submit(append(3, old, 100));
+    files.submit(Job::DeletePartition {
+        ticket: 4,
+        group: old.group,
+        partition: old.partition,
+        incarnation: old.incarnation,
+    });
+    let start = Instant::now();
+    loop {
+        assert!(start.elapsed() < PATIENCE);
+        match answers.recv_timeout(PATIENCE) {
+            Ok(Done::Changed { ticket: 4 }) => break,
+            Ok(_) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    drop(files);
+    let written = fs::metadata(segment().segment(data)).expect("it is there");
+    assert_eq!(written.len(), 600 * 1024);
+    assert!(!old.directory(data).exists());
 }
