@@ -17,7 +17,7 @@ use wire::{
 };
 
 use crate::{
-    Binding, ConnectionId, Shard, ShardId,
+    Binding, ConnectionId, DiskSpace, Shard, ShardId,
     pending::Gather,
     shard::Parked,
     work::{
@@ -93,6 +93,7 @@ impl Shard {
             return Ok(());
         }
         let request = Request::decode(command, body).map_err(|error| Failure::from_body(&error))?;
+        self.check_disk(&request)?;
         self.route(
             &Ask {
                 slot,
@@ -102,6 +103,33 @@ impl Shard {
             },
             request,
         )
+    }
+
+    /// Takes note of what the disk has room for; what waits for space on a full one is answered.
+    pub(crate) fn on_disk(&mut self, space: DiskSpace) {
+        self.disk = space;
+        if space == DiskSpace::Nothing {
+            for slot in self.pending.writes() {
+                let text = "the disk is full: it is carried out when there is space, or never";
+                self.fail(slot, Failure::new(ErrorCode::OutcomeUnknown, text));
+            }
+        }
+    }
+
+    /// Refuses what would wait for space on the disk.
+    fn check_disk(&self, request: &Request) -> Result<(), Failure> {
+        let text = match (self.disk, request) {
+            (DiskSpace::Enough, _) => return Ok(()),
+            (DiskSpace::Reserve, Request::SendMessages(_)) => {
+                "the disk is nearly full: messages are taken again when there is space; stored \
+                 offsets, metadata and reads still work"
+            }
+            (DiskSpace::Nothing, request) if must_be_written(request) => {
+                "the disk is full: writes are taken again when there is space; reads still work"
+            }
+            (DiskSpace::Reserve | DiskSpace::Nothing, _) => return Ok(()),
+        };
+        Err(Failure::new(ErrorCode::StorageFull, text))
     }
 
     #[expect(
@@ -605,6 +633,20 @@ impl Writes {
             .entry(group)
             .or_default()
             .push((section_index(index), request));
+    }
+}
+
+/// Whether a request leads to an op.
+fn must_be_written(request: &Request) -> bool {
+    let command = request.command();
+    match command.plane() {
+        Plane::Metadata => true,
+        Plane::Connection => command == Command::Login,
+        Plane::Query => false,
+        Plane::Data => match request {
+            Request::PollMessages(poll) => poll.commit_on_poll,
+            _ => command != Command::GetConsumerOffset,
+        },
     }
 }
 

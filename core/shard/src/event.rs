@@ -117,8 +117,22 @@ pub enum Input {
         /// The PHC string.
         phc: String,
     },
+    /// What the disk has room for has changed; until told otherwise it has room for everything.
+    Disk(DiskSpace),
     /// Finish what is in flight, take nothing new, then say [`Effect::Stopped`].
     Stop,
+}
+
+/// What the disk has room for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DiskSpace {
+    /// Everything.
+    #[default]
+    Enough,
+    /// No further messages. What is left is for stored offsets, metadata and checkpoints.
+    Reserve,
+    /// Nothing: what is proposed would wait until there is space.
+    Nothing,
 }
 
 /// What the shell has to do. Effects may be carried out in any order, except that sends to one

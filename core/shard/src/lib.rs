@@ -38,7 +38,8 @@ mod work;
 pub use config::{Config, FRAME_RESERVE, Limits, Node, shard_of_group};
 pub use connection::Binding;
 pub use event::{
-    ConnectionId, Effect, GroupSnapshot, Input, IoTicket, MeshMessage, Note, Secret, StateSnapshot,
+    ConnectionId, DiskSpace, Effect, GroupSnapshot, Input, IoTicket, MeshMessage, Note, Secret,
+    StateSnapshot,
 };
 pub use held::Held;
 pub use liveness::Sign;

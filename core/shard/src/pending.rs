@@ -2,7 +2,9 @@
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
-use wire::{Command, FrameHeader, GroupPrimary, PollResult, SendResult, ShardId, TopicDetails};
+use wire::{
+    Command, FrameHeader, GroupPrimary, Plane, PollResult, SendResult, ShardId, TopicDetails,
+};
 
 use crate::{ConnectionId, Slot};
 
@@ -114,6 +116,26 @@ impl Pending {
             .collect()
     }
 
+    /// Requests that end with an op.
+    pub(crate) fn writes(&self) -> Vec<Slot> {
+        let mut writes = Vec::new();
+        for (slot, request) in &self.slots {
+            let is_write = match &request.gather {
+                Gather::Send(_) | Gather::Store(_) | Gather::Delete(_) => true,
+                Gather::One => is_metadata_write(&request.header),
+                Gather::Poll { .. }
+                | Gather::Offsets(_)
+                | Gather::Groups(_)
+                | Gather::Counters(_)
+                | Gather::Topic(_) => false,
+            };
+            if is_write {
+                writes.push(*slot);
+            }
+        }
+        writes
+    }
+
     /// Requests whose waits may be ended early: polls.
     pub(crate) fn polls(&self) -> impl Iterator<Item = (Slot, &[ShardId])> + '_ {
         self.slots
@@ -130,4 +152,9 @@ impl Pending {
                 | Gather::Topic(_) => None,
             })
     }
+}
+
+fn is_metadata_write(header: &FrameHeader) -> bool {
+    Command::from_code(header.code)
+        .is_some_and(|command| command.plane() == Plane::Metadata || command == Command::Login)
 }

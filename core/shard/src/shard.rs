@@ -14,8 +14,8 @@ use vsr::{Recovered, Replica};
 use wire::{ConsensusGroup, ErrorCode, Event, Failure, FrameHeader, Op, ServerStopping, Time};
 
 use crate::{
-    Answer, Binding, Config, ConnectionId, Effect, GroupSnapshot, Input, MeshMessage, Note, Output,
-    ShardId, StateSnapshot,
+    Answer, Binding, Config, ConnectionId, DiskSpace, Effect, GroupSnapshot, Input, MeshMessage,
+    Note, Output, ShardId, StateSnapshot,
     connection::{Connections, Flow},
     counters::Counters,
     desk::{Desk, Written},
@@ -90,6 +90,8 @@ pub struct Shard {
     pub(crate) counters: Counters,
     /// Gives the next partition to a batch that names none.
     pub(crate) turn: u32,
+    /// Decides which requests are refused so that they need not wait for space.
+    pub(crate) disk: DiskSpace,
     reconcile_due: u64,
     pub(crate) stopping: bool,
     ready_said: bool,
@@ -132,6 +134,7 @@ impl Shard {
             verifier: Verifier::default(),
             counters: Counters::default(),
             turn: 0,
+            disk: DiskSpace::default(),
             reconcile_due: 0,
             stopping: false,
             ready_said: false,
@@ -300,6 +303,7 @@ impl Shard {
                     host.on_password_hashed(&mut self.desk, ticket, phc);
                 }
             }
+            Input::Disk(space) => self.on_disk(space),
             Input::Stop => self.on_stop(),
         }
     }
@@ -356,7 +360,11 @@ impl Shard {
         let mut stored = Vec::new();
         let mut serving_changed = false;
         for host in self.data.values_mut() {
-            if unwritten <= UNWRITTEN_MAX || host.state.unwritten() == 0 {
+            // Without space for messages nothing catches up, and stored offsets must not wait for it.
+            if unwritten <= UNWRITTEN_MAX
+                || host.state.unwritten() == 0
+                || self.disk != DiskSpace::Enough
+            {
                 host.fill(&mut self.desk);
             }
             host.begin_checkpoint(&mut self.desk);
@@ -751,6 +759,17 @@ impl Shard {
         if now >= self.reconcile_due {
             self.reconcile_due = now.saturating_add(RECONCILE_INTERVAL);
             self.reconcile_all();
+            self.free_space();
+        }
+    }
+
+    /// What is deleted takes space until a checkpoint no longer needs it. The journal asks for one when it
+    /// grows, which it does not do while no messages are taken.
+    fn free_space(&mut self) {
+        if self.disk != DiskSpace::Enough {
+            for host in self.data.values_mut() {
+                host.checkpoints.want();
+            }
         }
     }
 
@@ -831,9 +850,11 @@ impl Shard {
         if !self.stopping || self.stopped_said {
             return;
         }
-        let hosts = self.metadata.iter().all(|host| host.is_idle())
+        let groups = self.metadata.iter().all(|host| host.is_idle())
             && self.data.values().all(DataHost::is_idle);
-        if hosts && self.pending.is_empty() && self.polls.is_empty() && self.desk.is_idle() {
+        // What waits for space was answered so, and must not wait here.
+        let is_done = groups && self.desk.is_idle() || self.disk == DiskSpace::Nothing;
+        if is_done && self.pending.is_empty() && self.polls.is_empty() {
             self.stopped_said = true;
             self.desk.push(Effect::Stopped);
         }

@@ -2,6 +2,7 @@
 
 mod catalog;
 mod connections;
+mod disk;
 mod messages;
 mod node;
 mod restart;

@@ -102,6 +102,7 @@ impl Checks {
                 | Input::SnapshotWritten { .. }
                 | Input::PasswordChecked { .. }
                 | Input::PasswordHashed { .. }
+                | Input::Disk(_)
                 | Input::Stop => {}
             }
         }

@@ -1,0 +1,150 @@
+//! A disk without room: what needs it is refused at once, what does not goes on.
+
+use wire::{Command, CreateStream, ErrorCode, PollMessages, PollStrategy, Reply, ShardId};
+
+use super::{
+    messages::{batch, payloads, poll, send, store, with_topic},
+    node::{Client, Node, name},
+};
+use crate::{DiskSpace, Input};
+
+fn tell(node: &mut Node, space: DiskSpace) {
+    for shard in 0..2 {
+        node.feed(ShardId(shard), Input::Disk(space));
+    }
+}
+
+fn stream(name: &str) -> CreateStream {
+    CreateStream { name: name.into() }
+}
+
+fn refusal<T: core::fmt::Debug>(outcome: Result<T, wire::Failure>) -> ErrorCode {
+    outcome.expect_err("it is refused").code
+}
+
+fn send_one(node: &mut Node, client: &mut Client) -> Result<Reply, wire::Failure> {
+    node.call(client, send(&[(0, batch(&payloads("a", 1), 0, 0))]))
+}
+
+#[test]
+fn reserve_is_kept_from_messages_alone() {
+    let (mut node, mut client) = with_topic(2);
+    send_one(&mut node, &mut client).expect("there is space");
+    tell(&mut node, DiskSpace::Reserve);
+    assert_eq!(
+        refusal(send_one(&mut node, &mut client)),
+        ErrorCode::StorageFull
+    );
+    node.call(&mut client, store(0, 0))
+        .expect("offsets are stored");
+    node.call(&mut client, stream("other"))
+        .expect("metadata is written");
+    node.call(&mut client, poll(&[0], PollStrategy::First))
+        .expect("messages are read");
+    node.log_in(9, 99);
+    tell(&mut node, DiskSpace::Enough);
+    send_one(&mut node, &mut client).expect("there is space");
+}
+
+#[test]
+fn full_disk_refuses_all_that_is_written_and_nothing_that_is_read() {
+    let (mut node, mut client) = with_topic(2);
+    send_one(&mut node, &mut client).expect("there is space");
+    let mut other = node.client(9, 99);
+    tell(&mut node, DiskSpace::Nothing);
+    let full = ErrorCode::StorageFull;
+    assert_eq!(refusal(send_one(&mut node, &mut client)), full);
+    assert_eq!(refusal(node.call(&mut client, store(0, 0))), full);
+    assert_eq!(refusal(node.call(&mut client, stream("other"))), full);
+    let login = wire::Login {
+        name: "root".into(),
+        password: wire::Password("correct horse".into()),
+    };
+    assert_eq!(refusal(node.call(&mut other, login)), full);
+    let storing = PollMessages {
+        commit_on_poll: true,
+        ..poll(&[0], PollStrategy::First)
+    };
+    assert_eq!(refusal(node.call(&mut client, storing)), full);
+    node.call(&mut client, poll(&[0], PollStrategy::First))
+        .expect("messages are read");
+    node.call(&mut client, wire::Request::GetMe)
+        .expect("metadata is read");
+    tell(&mut node, DiskSpace::Enough);
+    client.request -= 1;
+    node.call(&mut client, stream("other"))
+        .expect("the number was not used up");
+}
+
+#[test]
+fn what_waits_for_a_full_disk_is_answered_that_nobody_knows() {
+    let (mut node, mut client) = with_topic(2);
+    node.disk_stalls = true;
+    let request = send(&[
+        (0, batch(&payloads("a", 1), 0, 0)),
+        (1, batch(&payloads("b", 1), 0, 0)),
+    ]);
+    let sent = node.submit(&mut client, request);
+    let created = node.submit(&mut client, stream("other"));
+    let polled = node.submit(
+        &mut client,
+        PollMessages {
+            min_bytes: 1,
+            max_wait_ms: 30_000,
+            ..poll(&[0], PollStrategy::First)
+        },
+    );
+    node.settle();
+    tell(&mut node, DiskSpace::Nothing);
+    node.settle();
+    let unknown = ErrorCode::OutcomeUnknown;
+    let answer = node.answer(&mut client, Command::SendMessages, sent);
+    assert_eq!(refusal(answer.expect("an answer")), unknown);
+    let answer = node.answer(&mut client, Command::CreateStream, created);
+    assert_eq!(refusal(answer.expect("an answer")), unknown);
+    let answer = node.answer(&mut client, Command::PollMessages, polled);
+    assert!(answer.is_none(), "it waits for messages, not for space");
+
+    // There is space: what was proposed happens, and is not answered again.
+    node.disk_stalls = false;
+    tell(&mut node, DiskSpace::Enough);
+    node.settle();
+    let answer = node.answer(&mut client, Command::PollMessages, polled);
+    answer.expect("an answer").expect("there is a message");
+    let received = node.take(client.connection);
+    assert!(received.is_empty(), "{received:?}");
+    client.request -= 1;
+    node.call(&mut client, stream("other"))
+        .expect("it is the answer to the same number");
+}
+
+#[test]
+fn node_stops_although_something_waits_for_a_full_disk() {
+    let (mut node, mut client) = with_topic(2);
+    node.disk_stalls = true;
+    node.submit(&mut client, send(&[(0, batch(&payloads("a", 1), 0, 0))]));
+    node.settle();
+    tell(&mut node, DiskSpace::Nothing);
+    for shard in 0..2 {
+        node.feed(ShardId(shard), Input::Stop);
+    }
+    node.settle();
+    assert_eq!(node.stopped, 2);
+}
+
+#[test]
+fn without_space_checkpoints_free_what_was_deleted() {
+    let (mut node, mut client) = with_topic(2);
+    send_one(&mut node, &mut client).expect("there is space");
+    let topic = wire::DeleteTopic {
+        stream: name("orders"),
+        topic: name("payments"),
+    };
+    node.call(&mut client, topic).expect("it is deleted");
+    node.pass(5_000);
+    let is_checkpoint = |note: &crate::Note| matches!(note, crate::Note::Checkpoint { .. });
+    assert!(!node.notes.iter().any(is_checkpoint));
+    tell(&mut node, DiskSpace::Reserve);
+    node.pass(2_000);
+    assert!(node.notes.iter().any(is_checkpoint));
+}
