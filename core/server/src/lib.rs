@@ -16,6 +16,7 @@ pub mod random;
 mod settings;
 mod shard_loop;
 pub mod signals;
+mod space;
 
 pub use exit::Exit;
 pub use node::{recover, serve};

@@ -28,6 +28,7 @@ use crate::{
     process_limits, random, settings,
     shard_loop::{self, Failed, Outside, Seed, Told},
     signals,
+    space::{SpaceWatch, Watched},
 };
 
 /// How long what is in flight may take after a signal.
@@ -164,6 +165,8 @@ fn try_recover(config: &Config, cut: bool) -> Result<Exit, StartError> {
 
 /// A running node.
 struct Node {
+    /// Ends first: it looks at the journal.
+    space: SpaceWatch,
     journal: JournalThread,
     threads: Vec<JoinHandle<()>>,
     told: Receiver<(ShardId, Result<Told, Failed>)>,
@@ -232,9 +235,11 @@ impl Node {
             threads.push(common.start_shard(index, own, &mut found.groups)?);
         }
         drop(common);
+        let space = watch_space(config, &directory, &journal, &inboxes)?;
         // From before it says that it is ready: who reads that may send the signal at once.
         let stopping = stop_signals()?;
         let node = Self {
+            space,
             journal,
             threads,
             told,
@@ -311,6 +316,7 @@ impl Node {
             // A panic ends the process.
             let _ = thread.join();
         }
+        drop(self.space);
         self.journal.stop();
         drop(self.directory);
         tracing::info!("stopped");
@@ -552,6 +558,22 @@ fn start_journal(
     )?;
     tracing::info!(priority = %thread.priority(), "journal thread");
     Ok(thread)
+}
+
+fn watch_space(
+    config: &Config,
+    directory: &DataDirectory,
+    journal: &JournalThread,
+    inboxes: &[InboxSender<Outside>],
+) -> Result<SpaceWatch, StartError> {
+    let watched = Watched {
+        data: directory.path().to_path_buf(),
+        reserve: config.node.disk_reserve,
+        journal: journal.handle(),
+        inboxes: inboxes.to_vec(),
+    };
+    let what = "watch the space on the disk";
+    SpaceWatch::start(watched).map_err(|source| StartError::System { what, source })
 }
 
 /// What all shards of a node share, or have alike.

@@ -11,8 +11,8 @@ use journal::{Progress, Record};
 use network::{Connections, Driver, Endpoint, Event, Inbox, InboxSender, Listener, Notify};
 use partition::SegmentChange;
 use shard::{
-    ConnectionId, Effect, GroupSnapshot, GroupStart, Input, IoTicket, MeshMessage, Note, Shard,
-    StateSnapshot,
+    ConnectionId, DiskSpace, Effect, GroupSnapshot, GroupStart, Input, IoTicket, MeshMessage, Note,
+    Shard, StateSnapshot,
 };
 use storage::{Done, FileThreads, Job, JournalHandle, SegmentName, Segments};
 use wire::{ConsensusGroup, ShardId, Time, Timestamp};
@@ -48,6 +48,8 @@ pub(crate) enum Outside {
     Done(Done),
     /// The hashing pool.
     Password(IoTicket, PasswordAnswer),
+    /// What watches the disk.
+    Disk(DiskSpace),
     /// The process is to end.
     Stop,
 }
@@ -259,6 +261,7 @@ impl ShardLoop {
             Outside::Password(ticket, PasswordAnswer::Hashed { phc }) => {
                 shard.handle(now, Input::PasswordHashed { ticket, phc });
             }
+            Outside::Disk(space) => shard.handle(now, Input::Disk(space)),
             Outside::Stop => {
                 *stopping = true;
                 shard.handle(now, Input::Stop);

@@ -218,6 +218,12 @@ pub const SETTINGS: &[Setting] = &[
         "\"data\"",
         "Where everything durable is. A relative path starts at the working directory. An empty directory is formatted at the first start.",
     ),
+    size(
+        "node.disk_reserve",
+        (0, TIB),
+        "\"128 MiB\"",
+        "While the disk has less than this no messages are taken (StorageFull). It is kept for stored offsets, metadata and checkpoints; everything is taken again when there is an eighth more.",
+    ),
     other(
         "node.shards",
         Kind::AutoOrCount { min: 1, max: 256 },

@@ -76,7 +76,7 @@ fn unknown_key_is_named_with_what_was_meant() {
     refused(
         b"[node]\ncolour = 1\n",
         2,
-        &["[node] has: address, data_directory, shards"],
+        &["[node] has: address, data_directory, disk_reserve"],
     );
 }
 

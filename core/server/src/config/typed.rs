@@ -67,6 +67,8 @@ pub struct Node {
     pub address: SocketAddr,
     /// Where everything durable is.
     pub data_directory: PathBuf,
+    /// Bytes of the disk that messages must leave.
+    pub disk_reserve: u64,
     /// Shards; `None`: one per core.
     pub shards: Option<u16>,
     /// Whether each shard keeps to a core.
@@ -244,6 +246,7 @@ impl Node {
         Self {
             address: values.address("node.address"),
             data_directory: values.directory("node.data_directory"),
+            disk_reserve: values.size("node.disk_reserve"),
             shards: values.auto_or_count("node.shards"),
             pin_cores: values.switch("node.pin_cores"),
             force_polling: values.switch("node.force_polling"),
