@@ -6,6 +6,10 @@ use std::{
     process::{Command, Output},
 };
 
+use rustix::{
+    fs::{FallocateFlags, fallocate, statvfs},
+    io::Errno,
+};
 use tempfile::TempDir;
 
 /// Asks ext4 to shut down at once, and to flush neither its log nor anything else: whatever was not flushed
@@ -84,6 +88,52 @@ impl Volume {
     pub fn restore_power(&self) {
         self.detach().expect("unmount");
         self.attach().expect("mount");
+    }
+
+    /// Takes space away, so that only so many bytes are left, or as near to it as blocks allow.
+    ///
+    /// # Panics
+    /// When a file cannot be made.
+    pub fn occupy(&self, left: u64) {
+        let path = self.occupant();
+        let file = fs::File::options().create(true).append(true).open(path);
+        let file = file.expect("make a file");
+        loop {
+            let free = self.free();
+            let size = file.metadata().expect("it is open").len();
+            // Half of what is too much, in case the file system needs some itself.
+            let more = match free.saturating_sub(left) {
+                0..4096 => break,
+                over => (over / 2).max(4096),
+            };
+            let made = fallocate(&file, FallocateFlags::empty(), size, more);
+            if made == Err(Errno::NOSPC) {
+                break;
+            }
+            made.expect("take the space");
+        }
+    }
+
+    /// Gives back what [`Volume::occupy`] took.
+    ///
+    /// # Panics
+    /// When it took nothing.
+    pub fn vacate(&self) {
+        fs::remove_file(self.occupant()).expect("there is an occupant");
+    }
+
+    /// Bytes that may still be written.
+    ///
+    /// # Panics
+    /// When it is not mounted.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        let found = statvfs(&self.mount).expect("it is mounted");
+        found.f_bavail * found.f_frsize
+    }
+
+    fn occupant(&self) -> PathBuf {
+        self.mount.join("occupant")
     }
 
     /// Lets every write wait until [`Volume::thaw`].

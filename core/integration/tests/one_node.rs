@@ -7,6 +7,7 @@ mod limits;
 mod r12;
 mod r29;
 mod r30;
+mod r31;
 mod r51;
 mod sessions;
 mod start;
