@@ -2,7 +2,7 @@
 
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
 
-use coordinator::{GroupName, GroupNotFound, GroupProjection};
+use coordinator::{GroupChange, GroupName, GroupNotFound, GroupProjection};
 use wire::{
     ClientId, ConsumerGroupId, Failure, Identifier, Op, PartitionId, PartitionKey, SessionNumber,
     StreamId, TopicId, UserId,
@@ -88,6 +88,11 @@ impl GroupsView {
         assert!(older.is_none(), "a name is taken once");
         let older = self.groups.insert(id, group);
         assert!(older.is_none(), "an id is used once");
+    }
+
+    fn follow(&mut self, change: &GroupChange) {
+        let group = self.groups.get_mut(&change.group);
+        group.expect("a changed group is there").follow(change);
     }
 
     fn remove(&mut self, id: ConsumerGroupId) {
@@ -317,31 +322,18 @@ impl Projection {
                 stream,
                 topic,
                 partitions,
-            } => {
-                let present = self.partitions_mut(*stream, *topic);
-                let remaining = present.len().checked_sub(partitions.len());
-                let remaining = remaining.expect("deleted partitions were there");
-                assert!(present[remaining..] == *partitions, "the highest ones go");
-                present.truncate(remaining);
-            }
+            } => self.partitions_deleted((*stream, *topic), partitions),
             Change::SessionRegistered {
                 client,
                 session,
                 user,
             } => {
                 let (number, user) = (*session, *user);
-                let older = self.sessions.insert(*client, SessionView { number, user });
-                assert!(older.is_none(), "the client's older session has ended");
+                self.session_registered(*client, SessionView { number, user });
             }
             Change::SessionEnded {
                 client, session, ..
-            } => {
-                let ended = self.sessions.remove(client);
-                assert!(
-                    ended.is_some_and(|ended| ended.number == *session),
-                    "an ended session was there"
-                );
-            }
+            } => self.session_ended(*client, *session),
             Change::ConsumerGroupCreated {
                 stream,
                 topic,
@@ -353,11 +345,7 @@ impl Projection {
                 stream,
                 topic,
                 change,
-            } => {
-                let groups = &mut self.groups_mut(*stream, *topic).groups;
-                let group = groups.get_mut(&change.group);
-                group.expect("a changed group is there").follow(change);
-            }
+            } => self.groups_mut(*stream, *topic).follow(change),
             Change::ConsumerGroupDeleted {
                 stream,
                 topic,
@@ -370,6 +358,31 @@ impl Projection {
     fn groups_mut(&mut self, stream: StreamId, topic: TopicId) -> &mut GroupsView {
         let topic = self.topics_mut(stream).get_mut(topic);
         &mut topic.expect("a changed topic is there").groups
+    }
+
+    fn partitions_deleted(
+        &mut self,
+        (stream, topic): (StreamId, TopicId),
+        partitions: &[Placement],
+    ) {
+        let present = self.partitions_mut(stream, topic);
+        let remaining = present.len().checked_sub(partitions.len());
+        let remaining = remaining.expect("deleted partitions were there");
+        assert!(present[remaining..] == *partitions, "the highest ones go");
+        present.truncate(remaining);
+    }
+
+    fn session_registered(&mut self, client: ClientId, session: SessionView) {
+        let older = self.sessions.insert(client, session);
+        assert!(older.is_none(), "the client's older session has ended");
+    }
+
+    fn session_ended(&mut self, client: ClientId, session: SessionNumber) {
+        let ended = self.sessions.remove(&client);
+        assert!(
+            ended.is_some_and(|ended| ended.number == session),
+            "an ended session was there"
+        );
     }
 
     fn stream_created(&mut self, stream: StreamId, name: &str) {

@@ -1,7 +1,7 @@
 //! Why an operation on a consumer group is refused. Each names the thing, the value and the limit, and
 //! has its code on the wire.
 
-use alloc::{format, string::String, vec::Vec};
+use alloc::{boxed::Box, format, string::String, vec::Vec};
 
 use wire::{
     ClientId, ConsumerGroupId, ErrorCode, Failure, Identifier, MemberId, NameProblem, PartitionId,
@@ -135,7 +135,7 @@ pub enum JoinRefused {
     },
     /// A newer session has the instance id: this is a late copy, or another process has replaced it.
     #[error(transparent)]
-    Fenced(#[from] FencedInstance),
+    Fenced(#[from] Box<FencedInstance>),
     /// The group has as many members as it may have.
     #[error("{group} has {members} members; the limit is {members_max} (limits.members_per_group)")]
     Full {
@@ -202,8 +202,8 @@ pub struct FencedInstance {
 
 impl FencedInstance {
     /// What `session` is told when `holder` has its instance id.
-    pub(crate) fn by(holder: &Member, group: GroupName, session: SessionNumber) -> Self {
-        Self {
+    pub(crate) fn by(holder: &Member, group: GroupName, session: SessionNumber) -> Box<Self> {
+        Box::new(Self {
             group,
             instance: holder.instance.clone().unwrap_or_default(),
             member: holder.id,
@@ -212,7 +212,7 @@ impl FencedInstance {
             holder: holder.session,
             since: holder.displaced.map_or(holder.joined, |old| old.at),
             session,
-        }
+        })
     }
 }
 
@@ -229,7 +229,7 @@ pub enum MembershipRefused {
     },
     /// Another session has taken its membership over.
     #[error(transparent)]
-    Fenced(#[from] FencedInstance),
+    Fenced(#[from] Box<FencedInstance>),
 }
 
 /// There is no such member.

@@ -8,8 +8,8 @@ mod query;
 use alloc::{borrow::ToOwned, boxed::Box, collections::BTreeMap, string::String, vec::Vec};
 
 use coordinator::{
-    ConsumerGroup, ConsumerGroups, GroupChange, GroupOptions, NewGroup, OptionsUpdate, Reset,
-    ResetTo,
+    ConsumerGroup, ConsumerGroups, GroupChange, GroupOptions, GroupProjection, NewGroup,
+    OptionsUpdate, Reset, ResetTo,
 };
 use wire::{
     ConsumerGroupId, Epoch, Failure, Identifier, OffsetsReset, Op, PartitionId, Reply, StreamId,
@@ -135,7 +135,7 @@ impl Catalog {
         step.changes.push(Change::ConsumerGroupCreated {
             stream,
             topic,
-            group: Box::new((&*group).into()),
+            group: Box::new(GroupProjection::from(group)),
         });
         Ok(Reply::ConsumerGroup(query::summary(group)))
     }

@@ -164,9 +164,11 @@ impl Run {
 
 /// Which groups an outcome's changes are about.
 fn changed(outcome: &Outcome) -> Vec<u64> {
-    let group = |change: &Change| match change {
-        Change::ConsumerGroupChanged { change, .. } => Some(change.group.0),
-        _ => None,
+    let group = |change: &Change| {
+        let Change::ConsumerGroupChanged { change, .. } = change else {
+            return None;
+        };
+        Some(change.group.0)
     };
     outcome.changes.iter().filter_map(group).collect()
 }

@@ -22,13 +22,14 @@ const SNAPSHOT_GROUPS: &[u8] = include_bytes!("../../fixtures/snapshot-1-groups.
 /// The operations on consumer groups, with every form that a field can take.
 pub(super) fn of_groups() -> Vec<Operation> {
     let mut operations = of_administrators();
+    operations.extend(of_interventions());
     operations.extend(of_members());
     operations.extend(of_the_primary());
     operations
 }
 
 fn of_administrators() -> Vec<Operation> {
-    let (by, stream, topic) = (UserId::ROOT, named("sales"), TopicId(2).into());
+    let by = UserId::ROOT;
     let create = |name: &str, start| Operation::CreateConsumerGroup {
         by,
         stream: named("sales"),
@@ -75,6 +76,13 @@ fn of_administrators() -> Vec<Operation> {
                 offset_expiry_ms: Some(0),
             },
         },
+    ]
+    .into()
+}
+
+fn of_interventions() -> Vec<Operation> {
+    let (by, stream, topic) = (UserId::ROOT, named("sales"), TopicId(2).into());
+    [
         Operation::RemoveMember {
             by,
             stream: named("sales"),

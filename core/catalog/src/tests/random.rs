@@ -10,7 +10,7 @@ use proptest::{
 };
 use wire::{ClientId, EvictionReason, Identifier, Op, SessionNumber, UserId};
 
-use super::random_groups::{aim_at_groups, group_operation};
+use super::random_groups::{aim_at_groups, group_operation, prelude};
 use crate::{Catalog, Limits, Operation, PasswordHash, SecretHash};
 
 const NAMES: &[&str] = &["a", "b", "c", "d", "root", "Zoë", "12", "", " a", "a\n"];
@@ -141,13 +141,26 @@ pub(crate) fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Operations after the one that creates `root`.
+/// Operations after the one that creates `root`; in half of the cases there are topics, groups and
+/// sessions from the beginning, and most operations are about them.
 pub(crate) fn operations() -> impl Strategy<Value = Vec<Operation>> {
-    vec(operation(), 1..120).prop_map(|mut operations| {
-        let password_hash = PasswordHash("$argon2id$root".to_string());
-        operations.insert(0, Operation::CreateRoot { password_hash });
-        operations
-    })
+    let about_groups = prop_oneof![
+        80 => group_operation().boxed(),
+        14 => session_operation().boxed(),
+        4 => tree_operation().boxed(),
+        1 => user_operation().boxed(),
+        1 => limits().prop_map(|limits| Operation::SetLimits { limits }),
+    ];
+    let password_hash = PasswordHash("$argon2id$root".to_string());
+    let create_root = [Operation::CreateRoot { password_hash }].to_vec();
+    prop_oneof![
+        (Just(create_root.clone()), vec(operation(), 1..120)),
+        (
+            Just([create_root, prelude()].concat()),
+            vec(about_groups, 1..120)
+        ),
+    ]
+    .prop_map(|(first, then)| [first, then].concat())
 }
 
 /// Most of the numbers that an operation must have got from the catalog are made right: at random they

@@ -10,12 +10,16 @@ use proptest::{
     bool, collection::vec, option, prelude::Strategy, prop_oneof, sample::select, strategy::Just,
 };
 use wire::{
-    ConsumerGroupId, Epoch, Identifier, MemberId, Offset, Op, PartitionId, SessionNumber, StreamId,
-    Timestamp, TopicId,
+    ClientId, ConsumerGroupId, Epoch, Identifier, MemberId, Offset, Op, PartitionId, SessionNumber,
+    StreamId, Timestamp, TopicId, UserId,
 };
 
-use super::random::{asker, client, identifier, name};
-use crate::{Catalog, GroupKey, Operation, Topic};
+use super::{
+    consumer_groups::create_group,
+    create_stream, create_topic,
+    random::{asker, client, identifier, name},
+};
+use crate::{Catalog, GroupKey, Operation, SecretHash, Topic};
 
 /// Mostly numbers, which [`aim_at_groups`] makes those of things that are there.
 fn place() -> impl Strategy<Value = Identifier> {
@@ -125,7 +129,7 @@ fn of_administrators() -> impl Strategy<Value = Operation> {
 }
 
 fn of_members() -> impl Strategy<Value = Operation> {
-    let number = || (0..6_u64).prop_map(SessionNumber);
+    let number = || (0..20_u64).prop_map(SessionNumber);
     let instance = || option::of(select(&["a", "b", "7", ""][..]).prop_map(String::from));
     let weight = || prop_oneof![8 => Just(Weight(1)), 1 => Just(Weight(2)), 1 => Just(Weight(0))];
     prop_oneof![
@@ -281,6 +285,17 @@ pub(super) fn aim_at_groups(operation: &mut Operation, catalog: &Catalog) {
             group,
             ..
         } => aim_path([stream, topic, group], catalog),
+        _ => aim_at_keys(operation, catalog),
+    }
+}
+
+/// The same for what the primary proposes.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the others are not about groups"
+)]
+fn aim_at_keys(operation: &mut Operation, catalog: &Catalog) {
+    match operation {
         Operation::PlanGroups { groups } => {
             for (key, pending) in groups {
                 aim_key(key, catalog);
@@ -321,4 +336,20 @@ pub(super) fn aim_at_groups(operation: &mut Operation, catalog: &Catalog) {
         }
         _ => {}
     }
+}
+
+/// Two topics with a group each, and sessions.
+pub(super) fn prelude() -> Vec<Operation> {
+    let mut operations = [create_stream("a")].to_vec();
+    for (topic, partitions) in [("a", 4), ("b", 2)] {
+        operations.push(create_topic("a", topic, partitions));
+        operations.push(create_group(("a", topic), "a", GroupOptions::default()));
+    }
+    operations.extend((1..5).map(|client| Operation::Register {
+        client: ClientId(client),
+        user: UserId::ROOT,
+        verified: Op(1),
+        secret_hash: SecretHash([1; 32]),
+    }));
+    operations
 }
