@@ -34,12 +34,16 @@ pub(crate) enum Gather {
         hurried: bool,
     },
     Store(Vec<wire::StoreResult>),
+    /// Each with the epoch that it is released for.
+    Release(Vec<(wire::ReleaseResult, wire::Epoch)>),
     Delete(Vec<wire::DeleteResult>),
     Offsets(Vec<wire::OffsetResult>),
     Groups(Vec<GroupPrimary>),
     Counters(BTreeMap<&'static str, u64>),
     /// First the catalog tells the topic, then the data groups its offsets.
     Topic(Option<TopicDetails>),
+    /// First the catalog tells the consumer group, then the data groups how far it has got.
+    Group(Option<wire::ConsumerGroupDetails>),
 }
 
 /// The requests in flight of one shard.
@@ -123,11 +127,13 @@ impl Pending {
                 Gather::One
                 | Gather::Send(_)
                 | Gather::Store(_)
+                | Gather::Release(_)
                 | Gather::Delete(_)
                 | Gather::Offsets(_)
                 | Gather::Groups(_)
                 | Gather::Counters(_)
-                | Gather::Topic(_) => None,
+                | Gather::Topic(_)
+                | Gather::Group(_) => None,
             })
     }
 }

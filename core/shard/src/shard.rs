@@ -8,7 +8,7 @@ use alloc::{
 use core::net::SocketAddr;
 
 use bytes::Bytes;
-use catalog::{Catalog, CatalogConfig, Projection};
+use catalog::{Catalog, CatalogConfig, GroupKey, Projection, TopicView};
 use partition::{DataConfig, DataGroup};
 use vsr::{Recovered, Replica};
 use wire::{ConsensusGroup, ErrorCode, Event, Failure, FrameHeader, Op, ServerStopping, Time};
@@ -19,12 +19,14 @@ use crate::{
     connection::{Connections, Flow},
     counters::Counters,
     desk::{Desk, Written},
+    fencing::{self, Judged},
+    hand_over::HandOvers,
     host::{DataHost, Member, MetadataHost, Settings},
     liveness::{Signs, Timeouts},
     pending::Pending,
     poll::{DataHosts, Polls, Surroundings},
     verify::Verifier,
-    work::{Origin, PartitionOffsets, Slot, Work},
+    work::{GroupWrite, OffsetsOf, Origin, PartitionOffsets, Slot, Work},
 };
 
 /// What a consensus group starts from.
@@ -78,11 +80,15 @@ pub struct Shard {
     pub(crate) metadata: Option<Box<MetadataHost>>,
     pub(crate) data: DataHosts,
     pub(crate) polls: Polls,
+    pub(crate) hand_overs: HandOvers,
     /// Work for the groups of this shard, in the order in which it came.
     pub(crate) work: VecDeque<(Origin, Work)>,
     /// By the op waited for and the order of arrival, each with the time when the wait ends.
     pub(crate) parked: BTreeMap<(Op, u64), (u64, Parked)>,
     parked_count: u64,
+    /// What waits until its consumer group changes, in the order of arrival, each with the time when the
+    /// wait ends and what is answered then.
+    group_waits: BTreeMap<(GroupKey, u64), (u64, Origin, GroupWrite, Failure)>,
     signs: Signs,
     /// Events that a connection gets after the reply that it waits for.
     pub(crate) delayed: BTreeMap<ConnectionId, Event>,
@@ -124,6 +130,8 @@ impl Shard {
             metadata: None,
             data: BTreeMap::new(),
             polls: Polls::default(),
+            hand_overs: HandOvers::default(),
+            group_waits: BTreeMap::new(),
             work: VecDeque::new(),
             parked: BTreeMap::new(),
             parked_count: 0,
@@ -329,7 +337,7 @@ impl Shard {
             } else if !self.desk.grown.is_empty() {
                 let grown = core::mem::take(&mut self.desk.grown);
                 self.polls.on_grown(grown);
-            } else if !self.run_polls() {
+            } else if !self.note_touched() && !self.run_polls() && !self.reconcile_groups() {
                 break;
             }
         }
@@ -341,13 +349,44 @@ impl Shard {
             desk,
             data: hosts,
             counters,
+            projection,
             ..
         } = self;
         polls.run(&mut Surroundings {
             desk,
             hosts,
             counters,
+            projection,
         })
+    }
+
+    /// Hands to the reconciler what has happened to partitions of consumer groups.
+    fn note_touched(&mut self) -> bool {
+        let touched = core::mem::take(&mut self.desk.touched);
+        let begun = core::mem::take(&mut self.desk.begun);
+        let any = !touched.is_empty() || !begun.is_empty();
+        for (key, group) in touched {
+            let (stream, topic) = (key.stream, key.topic);
+            let group = GroupKey {
+                stream,
+                topic,
+                group,
+            };
+            self.hand_overs.touch((group, key.partition));
+        }
+        for key in begun {
+            let (stream, topic) = (key.stream, key.topic);
+            let groups = self.projection.topic(stream, topic).into_iter();
+            for group in groups.flat_map(TopicView::groups) {
+                let group = GroupKey {
+                    stream,
+                    topic,
+                    group: group.id(),
+                };
+                self.hand_overs.touch((group, key.partition));
+            }
+        }
+        any
     }
 
     /// Makes prepares of what is queued, begins checkpoints, and says what has changed.
@@ -369,6 +408,7 @@ impl Shard {
                 desk,
                 data: hosts,
                 counters,
+                projection,
                 ..
             } = self;
             polls.on_stored(
@@ -376,6 +416,7 @@ impl Shard {
                     desk,
                     hosts,
                     counters,
+                    projection,
                 },
                 id,
                 index,
@@ -395,6 +436,12 @@ impl Shard {
         self.report_signs();
         if serving_changed {
             self.reconcile_all();
+            self.reconcile_all_groups();
+        }
+        self.run();
+        self.tell_completed();
+        if let Some(host) = &mut self.metadata {
+            host.complete_moves(&mut self.desk);
         }
         self.run();
         self.say_ready();
@@ -448,6 +495,7 @@ impl Shard {
             data: hosts,
             counters,
             verifier,
+            projection,
             ..
         } = self;
         if !polls.on_read(
@@ -455,6 +503,7 @@ impl Shard {
                 desk,
                 hosts,
                 counters,
+                projection,
             },
             ticket,
             bytes,
@@ -632,15 +681,15 @@ impl Shard {
                 ),
             },
             Work::Poll(poll) => self.polls.begin(origin, poll),
+            Work::GroupWrite(write) => self.write_for_group(origin, write),
             Work::Offsets {
                 consumer,
                 partitions,
                 ..
             } => {
-                let consumer = consumer.unwrap_or_default();
-                let told = partitions.iter().map(|(index, address)| {
-                    (*index, self.offsets(address.group, address, &consumer))
-                });
+                let told = partitions
+                    .iter()
+                    .map(|(index, address)| (*index, self.offsets(address, consumer.as_ref())));
                 let answer = Answer::without_group(Ok(Output::Offsets(told.collect())));
                 self.desk.answer(origin, answer);
             }
@@ -655,6 +704,7 @@ impl Shard {
                 if let Some(host) = &self.metadata {
                     self.counters.sessions = host.session_count() as u64;
                 }
+                self.counters.moving = self.hand_overs.len() as u64;
                 let counters = self.counters.all();
                 self.desk.answer(
                     origin,
@@ -671,8 +721,11 @@ impl Shard {
         match work {
             Work::Login(login) => host.login(&mut self.desk, origin, login),
             Work::Attach(attach) => host.attach(&mut self.desk, origin, &attach),
-            Work::Catalog(work) => host.request(&mut self.desk, origin, work),
+            Work::Catalog(work) => {
+                host.request(&mut self.desk, &self.hand_overs, origin, work);
+            }
             other @ (Work::Write { .. }
+            | Work::GroupWrite(_)
             | Work::Poll(_)
             | Work::Offsets { .. }
             | Work::Groups
@@ -689,30 +742,109 @@ impl Shard {
         self.desk.answer(origin, answer);
     }
 
+    /// Judges stores and releases, and replicates those that are admitted.
+    fn write_for_group(&mut self, origin: Origin, write: GroupWrite) {
+        let mut requests = Vec::new();
+        let mut refused = Vec::new();
+        for section in &write.sections {
+            let place = (write.reader.key, section.address.key.partition);
+            match fencing::write(&self.projection, &write.reader, section) {
+                Ok(request) => {
+                    if section.planned.is_some() {
+                        self.hand_overs.on_release(place);
+                    }
+                    requests.push((section.index, request));
+                }
+                Err(Judged::Waits(failure)) => return self.wait_for_group(origin, write, failure),
+                Err(Judged::Refused(failure)) => refused.push((section.index, Err(failure))),
+                Err(Judged::Granted(_)) => unreachable!("what is granted is no error"),
+            }
+        }
+        self.counters.group_stores_refused += refused.len() as u64;
+        match self.data.get_mut(&write.group) {
+            None => self.refuse_work(origin, Work::GroupWrite(write)),
+            Some(host) if requests.is_empty() => {
+                let answer = host
+                    .member
+                    .answer(host.state.op(), Ok(Output::Written(refused)));
+                self.desk.answer(origin, answer);
+            }
+            Some(host) => host.write_rest(origin, requests, refused),
+        }
+    }
+
+    fn wait_for_group(&mut self, origin: Origin, write: GroupWrite, failure: Failure) {
+        self.parked_count += 1;
+        let until = self.desk.now.after(self.config.park_timeout);
+        self.group_waits.insert(
+            (write.reader.key, self.parked_count),
+            (until, origin, write, failure),
+        );
+    }
+
+    /// Judges again what waited for a change of the group.
+    pub(crate) fn unpark_group(&mut self, key: GroupKey) {
+        let range = (key, 0)..=(key, u64::MAX);
+        let waiting: Vec<(GroupKey, u64)> =
+            self.group_waits.range(range).map(|(key, _)| *key).collect();
+        for entry in waiting {
+            if let Some((_, origin, write, _)) = self.group_waits.remove(&entry) {
+                self.work.push_back((origin, Work::GroupWrite(write)));
+            }
+        }
+    }
+
+    fn expire_group_waits(&mut self) {
+        let now = self.desk.now.monotonic;
+        let waiting = core::mem::take(&mut self.group_waits);
+        for (key, (until, origin, write, failure)) in waiting {
+            if until > now {
+                self.group_waits.insert(key, (until, origin, write, failure));
+            } else {
+                let refused = Work::GroupWrite(write).refused(&failure);
+                self.desk.answer(origin, Answer::without_group(refused));
+            }
+        }
+    }
+
     fn offsets(
         &self,
-        group: ConsensusGroup,
         address: &crate::PartitionAddress,
-        consumer: &str,
+        consumer: Option<&OffsetsOf>,
     ) -> Result<PartitionOffsets, Failure> {
-        let Some(host) = self.data.get(&group) else {
+        let Some(host) = self.data.get(&address.group) else {
             let text = "the shard does not host the consensus group";
             return Err(Failure::new(ErrorCode::Internal, text));
         };
         if !host.member.serves() {
             return Err(host.member.refusal(host.member.why_not_serving()));
         }
-        match host
+        let (name, group) = match consumer {
+            Some(OffsetsOf::Single(name)) => (name.as_str(), None),
+            Some(OffsetsOf::Group(key)) => ("", Some(key)),
+            None => ("", None),
+        };
+        let absent = |absent| Failure::new(ErrorCode::Retry, alloc::format!("{absent}"));
+        let (key, incarnation) = (address.key, address.incarnation);
+        let position = host
             .state
-            .position(address.key, address.incarnation, consumer)
-        {
-            Ok(position) => Ok(PartitionOffsets {
-                start: position.start,
-                end: position.end,
-                stored: position.stored,
-            }),
-            Err(absent) => Err(Failure::new(ErrorCode::Retry, alloc::format!("{absent}"))),
+            .position(key, incarnation, name)
+            .map_err(absent)?;
+        let mut offsets = PartitionOffsets {
+            start: position.start,
+            end: position.end,
+            stored: position.stored,
+            group: None,
+        };
+        if let Some(group) = group {
+            let record = host
+                .state
+                .group_record(key, incarnation, group.group)
+                .map_err(absent)?;
+            offsets.stored = record.stored;
+            offsets.group = self.standing(group, address);
         }
+        Ok(offsets)
     }
 
     fn on_mesh(&mut self, message: MeshMessage) {
@@ -724,6 +856,11 @@ impl Shard {
             MeshMessage::Hurry { origin } => self.polls.hurry(origin),
             MeshMessage::Projection(projection) => self.on_projection(*projection),
             MeshMessage::Changes { op, changes } => self.on_changes(op, &changes),
+            MeshMessage::Moved(completed) => {
+                if let Some(host) = &mut self.metadata {
+                    host.on_completed(&completed);
+                }
+            }
             MeshMessage::Liveness(signs) => {
                 if let Some(host) = &mut self.metadata {
                     host.on_signs(&signs, self.desk.now.monotonic);
@@ -745,12 +882,17 @@ impl Shard {
             host.pump(&mut self.desk);
         }
         self.polls.on_time(now);
+        self.hand_overs.on_time(now);
         if !self.parked.is_empty() {
             self.expire_parked();
+        }
+        if !self.group_waits.is_empty() {
+            self.expire_group_waits();
         }
         if now >= self.reconcile_due {
             self.reconcile_due = now.saturating_add(RECONCILE_INTERVAL);
             self.reconcile_all();
+            self.hand_overs.refresh();
         }
     }
 
@@ -784,6 +926,7 @@ impl Shard {
         self.projection = projection;
         self.projection_known = true;
         self.reconcile_all();
+        self.reconcile_all_groups();
         self.unpark();
     }
 
