@@ -61,7 +61,7 @@ demo: build ## The main job, end to end, on real data: kill the server under loa
 	./scripts/demo.sh
 
 .PHONY: run
-run: build ## One server on ./data, with the compiled-in configuration.
+run: build ## One server on ./data: make run ARGS="--set node.address=127.0.0.1:5200"
 	./target/release/cohort-server $(ARGS)
 
 .PHONY: sim

@@ -3,12 +3,16 @@
 use alloc::vec::Vec;
 
 use bytes::Bytes;
+use coordinator::{At, Join};
 use wire::{
-    ClientId, DecodeError, EvictionReason, Failure, Op, Reader, Reply, SessionNumber, Timestamp,
-    UserId, Writer,
+    ClientId, DecodeError, EvictionReason, Failure, Identifier, Op, Reader, Reply, SessionNumber,
+    Timestamp, UserId, Writer,
 };
 
-use crate::{Catalog, Change, Limits, Operation, SecretHash, Session};
+use crate::{
+    Catalog, Change, Limits, Membership, Operation, SecretHash, Session,
+    consumer_group::{GroupPath, OffsetReset},
+};
 
 /// What came of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +23,8 @@ pub struct Outcome {
     pub changes: Vec<Change>,
     /// Clients whose session it ended and who have none after it: the client table forgets them.
     pub ended: Vec<ClientId>,
+    /// What a join came to that succeeded; `result` is `Done` then.
+    pub joined: Option<Membership>,
 }
 
 /// An answer as the client table keeps it for retries: status and body of the reply's frame.
@@ -26,7 +32,7 @@ pub struct Outcome {
 pub struct CachedReply {
     /// 0, or the number of a [`wire::ErrorCode`].
     pub status: u32,
-    /// The reply's body, or the text of the failure.
+    /// The reply's body, or the text of the failure. To a join with status 0: a [`Membership`].
     pub body: Bytes,
 }
 
@@ -35,7 +41,10 @@ impl Outcome {
     #[must_use]
     pub fn encode_result(&self) -> Bytes {
         let (status, body) = match &self.result {
-            Ok(reply) => (0, reply.to_bytes()),
+            Ok(reply) => match &self.joined {
+                Some(membership) => (0, membership.encode()),
+                None => (0, reply.to_bytes()),
+            },
             Err(failure) => (failure.code.code(), failure.encode()),
         };
         let mut writer = Writer::with_capacity(4 + body.len());
@@ -62,9 +71,17 @@ pub(crate) struct Step {
     pub(crate) changes: Vec<Change>,
     /// Clients that lost a session.
     pub(crate) ended: Vec<ClientId>,
+    pub(crate) joined: Option<Membership>,
 }
 
 impl Step {
+    pub(crate) const fn at(&self) -> At {
+        At {
+            op: self.op,
+            timestamp: self.timestamp,
+        }
+    }
+
     fn session(&self, client: ClientId, user: UserId, secret_hash: SecretHash) -> Session {
         Session {
             client,
@@ -100,6 +117,7 @@ impl Catalog {
             timestamp,
             changes: Vec::new(),
             ended: Vec::new(),
+            joined: None,
         };
         let result = self.execute(&mut step, operation);
         // A client that replaced its session has one still.
@@ -109,16 +127,19 @@ impl Catalog {
             result,
             changes: step.changes,
             ended: step.ended,
+            joined: step.joined,
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm per operation")]
     fn execute(&mut self, step: &mut Step, operation: &Operation) -> Result<Reply, Failure> {
         use Operation as O;
         if let Some(by) = operation.asker() {
             self.active_user(by)?;
         }
         match operation {
-            O::SetLimits { limits } => Ok(self.set_limits(limits)),
+            O::SetFormerLimits { limits } => Ok(self.set_limits((*limits).into())),
+            O::SetLimits { limits } => Ok(self.set_limits(*limits)),
             O::CreateRoot { password_hash } => self.create_root(step, password_hash),
             O::CreateUser {
                 by,
@@ -177,11 +198,97 @@ impl Catalog {
                 count,
                 ..
             } => self.delete_partitions(step, stream, topic, *count),
+            O::CreateConsumerGroup {
+                stream,
+                topic,
+                name,
+                options,
+                ..
+            } => self.create_group(step, (stream, topic), name, options),
+            O::DeleteConsumerGroup {
+                stream,
+                topic,
+                group,
+                force,
+                ..
+            } => self.delete_group(step, &path(stream, topic, group), *force),
+            O::UpdateConsumerGroup {
+                stream,
+                topic,
+                group,
+                options,
+                ..
+            } => self.update_group(step, &path(stream, topic, group), options),
+            O::JoinConsumerGroup {
+                client,
+                session,
+                stream,
+                topic,
+                group,
+                instance,
+                weight,
+                address,
+            } => {
+                let join = Join {
+                    client: *client,
+                    session: *session,
+                    instance: instance.clone(),
+                    weight: *weight,
+                    address: address.clone(),
+                };
+                self.join_group(step, &path(stream, topic, group), join)
+            }
+            O::LeaveConsumerGroup {
+                client,
+                session,
+                stream,
+                topic,
+                group,
+            } => self.leave_group(step, &path(stream, topic, group), (*client, *session)),
+            O::RemoveMember {
+                stream,
+                topic,
+                group,
+                member,
+                ..
+            } => self.remove_member(step, &path(stream, topic, group), *member),
+            O::ResetConsumerOffset {
+                stream,
+                topic,
+                group,
+                partitions,
+                others,
+                force,
+                ..
+            } => {
+                let reset = OffsetReset {
+                    partitions,
+                    others: *others,
+                    force: *force,
+                };
+                self.reset_offsets(step, &path(stream, topic, group), &reset)
+            }
+            O::PlanGroups { groups } => Ok(self.plan_groups(step, groups)),
+            O::CompleteMoves { groups } => Ok(self.complete_moves(step, groups)),
+            O::ExpireMembers { groups } => Ok(self.expire_members(step, groups)),
+            O::ExpireGroups { groups } => Ok(self.expire_groups(step, groups)),
         }
     }
 
-    fn set_limits(&mut self, limits: &Limits) -> Reply {
-        self.limits = *limits;
+    fn set_limits(&mut self, limits: Limits) -> Reply {
+        self.limits = limits;
         Reply::Done
+    }
+}
+
+const fn path<'a>(
+    stream: &'a Identifier,
+    topic: &'a Identifier,
+    group: &'a Identifier,
+) -> GroupPath<'a> {
+    GroupPath {
+        stream,
+        topic,
+        group,
     }
 }

@@ -2,9 +2,13 @@
 
 use alloc::collections::BTreeMap;
 
+use coordinator::ConsumerGroups;
 use wire::{ClientId, Op, StreamId, UserId, Writer, checksum128};
 
-use crate::{Limits, Operation, Session, Stream, User, directory::Directory, placement::Load};
+use crate::{
+    Limits, Operation, Session, Stream, Topic, User, consumer_group::Memberships,
+    directory::Directory, placement::Load,
+};
 
 /// What a catalog is told when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +37,8 @@ pub struct Catalog {
     pub(crate) next_stream: StreamId,
     /// Follows from the placements in `streams`.
     pub(crate) load: Load,
+    /// Follows from the consumer groups in `streams`.
+    pub(crate) memberships: Memberships,
 }
 
 impl Catalog {
@@ -52,6 +58,7 @@ impl Catalog {
             streams: Directory::default(),
             next_stream: StreamId(1),
             load: Load::new(config.data_groups),
+            memberships: Memberships::default(),
         }
     }
 
@@ -79,6 +86,12 @@ impl Catalog {
         self.load.counts()
     }
 
+    /// Every topic with its stream, in order of ids.
+    pub(crate) fn topics(&self) -> impl Iterator<Item = (StreamId, &Topic)> {
+        let streams = self.streams.iter();
+        streams.flat_map(|(stream, it)| it.topics.iter().map(move |(_, topic)| (stream, topic)))
+    }
+
     /// XXH3-128 of the state in a canonical form: replicas with equal states have equal digests. The
     /// configuration is not part of it.
     #[must_use]
@@ -93,12 +106,12 @@ impl Catalog {
             streams,
             next_stream,
             load: _,
+            memberships: _,
         } = self;
         let mut writer = Writer::new();
         writer.u64(applied.0);
-        for (_, value) in limits.all() {
-            writer.u32(value);
-        }
+        let former = limits.former();
+        former.write_canonical(&mut writer);
         writer.u64(next_user.0).count(users.len());
         for (_, user) in users.iter() {
             user.write_canonical(&mut writer);
@@ -110,6 +123,18 @@ impl Catalog {
         writer.u64(next_stream.0).count(streams.len());
         for (_, stream) in streams.iter() {
             stream.write_canonical(&mut writer);
+        }
+        // A version without consumer groups writes what is above, so this comes last, and not at all
+        // where there have been none: only then is the digest the same on both.
+        if *limits != Limits::from(former) {
+            writer.u8(1);
+            limits.write_canonical(&mut writer);
+        }
+        for (stream, topic) in self.topics() {
+            if topic.groups != ConsumerGroups::default() {
+                writer.u8(2).u64(stream.0).u64(topic.id.0);
+                topic.groups.write_canonical(&mut writer);
+            }
         }
         checksum128(&writer.into_bytes())
     }

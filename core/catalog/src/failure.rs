@@ -136,6 +136,9 @@ impl From<LimitExceeded> for Failure {
             Limit::Streams => ErrorCode::TooManyStreams,
             Limit::TopicsPerStream => ErrorCode::TooManyTopics,
             Limit::PartitionsPerTopic | Limit::Partitions => ErrorCode::TooManyPartitions,
+            Limit::ConsumerGroupsPerTopic => ErrorCode::TooManyConsumerGroups,
+            Limit::MembersPerGroup => ErrorCode::ConsumerGroupFull,
+            Limit::MembershipsPerSession => ErrorCode::TooManyMemberships,
         };
         Self::new(code, exceeded.to_string())
     }

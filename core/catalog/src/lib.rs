@@ -1,4 +1,5 @@
-//! The metadata state machine: users, sessions, streams, topics, partitions and their placement.
+//! The metadata state machine: users, sessions, streams, topics, partitions and their placement, and the
+//! consumer groups of the topics, whose rules are those of [`coordinator`].
 //!
 //! [`Catalog`] applies the committed [`Operation`]s of the metadata group, each at once and whole; equal
 //! operations make equal states on every replica. What an op changed comes out as [`Change`]s, from which
@@ -17,6 +18,7 @@ extern crate std;
 mod apply;
 mod catalog;
 mod change;
+mod consumer_group;
 mod directory;
 mod failure;
 mod limits;
@@ -35,8 +37,9 @@ mod user;
 
 pub use apply::{CachedReply, Outcome};
 pub use catalog::{Catalog, CatalogConfig};
-pub use change::Change;
-pub use limits::{Limit, LimitExceeded, LimitOutOfRange, Limits};
+pub use change::{Change, Notice};
+pub use consumer_group::{GroupKey, GroupTimer, Membership, Observed};
+pub use limits::{FormerLimits, Limit, LimitExceeded, LimitOutOfRange, Limits};
 pub use operation::Operation;
 pub use placement::Placement;
 pub use projection::{Projection, SessionView, TopicView};

@@ -1,5 +1,7 @@
 //! How much the catalog takes.
 
+use wire::Writer;
+
 /// How many things of each kind there may be. Part of the replicated state: replicas that refuse by
 /// different limits, or one that replays its journal after its configuration was changed, would diverge.
 /// What exists already stays when a limit is lowered; only new things are refused.
@@ -17,6 +19,88 @@ pub struct Limits {
     pub partitions_per_topic: u32,
     /// Partitions of all topics.
     pub partitions: u32,
+    /// Consumer groups of one topic.
+    #[serde(default = "initial::consumer_groups_per_topic")]
+    pub consumer_groups_per_topic: u32,
+    /// Members of one consumer group.
+    #[serde(default = "initial::members_per_group")]
+    pub members_per_group: u32,
+    /// Consumer groups that one session is a member of.
+    #[serde(default = "initial::memberships_per_session")]
+    pub memberships_per_session: u32,
+}
+
+/// What a snapshot that does not know of a limit was made under.
+mod initial {
+    use super::Limits;
+
+    pub(super) const fn consumer_groups_per_topic() -> u32 {
+        Limits::INITIAL.consumer_groups_per_topic
+    }
+
+    pub(super) const fn members_per_group() -> u32 {
+        Limits::INITIAL.members_per_group
+    }
+
+    pub(super) const fn memberships_per_session() -> u32 {
+        Limits::INITIAL.memberships_per_session
+    }
+}
+
+/// The limits that there were before there were consumer groups; journals hold them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormerLimits {
+    /// See [`Limits::users`].
+    pub users: u32,
+    /// See [`Limits::sessions`].
+    pub sessions: u32,
+    /// See [`Limits::streams`].
+    pub streams: u32,
+    /// See [`Limits::topics_per_stream`].
+    pub topics_per_stream: u32,
+    /// See [`Limits::partitions_per_topic`].
+    pub partitions_per_topic: u32,
+    /// See [`Limits::partitions`].
+    pub partitions: u32,
+}
+
+impl FormerLimits {
+    pub(crate) fn write_canonical(&self, writer: &mut Writer) {
+        let Self {
+            users,
+            sessions,
+            streams,
+            topics_per_stream,
+            partitions_per_topic,
+            partitions,
+        } = self;
+        writer.u32(*users).u32(*sessions).u32(*streams);
+        writer.u32(*topics_per_stream).u32(*partitions_per_topic);
+        writer.u32(*partitions);
+    }
+}
+
+/// With the limits of consumer groups as they are initially.
+impl From<FormerLimits> for Limits {
+    fn from(former: FormerLimits) -> Self {
+        let FormerLimits {
+            users,
+            sessions,
+            streams,
+            topics_per_stream,
+            partitions_per_topic,
+            partitions,
+        } = former;
+        Self {
+            users,
+            sessions,
+            streams,
+            topics_per_stream,
+            partitions_per_topic,
+            partitions,
+            ..Self::INITIAL
+        }
+    }
 }
 
 impl Limits {
@@ -29,6 +113,9 @@ impl Limits {
         topics_per_stream: 4_096,
         partitions_per_topic: 1_024,
         partitions: 65_536,
+        consumer_groups_per_topic: 1_024,
+        members_per_group: 1_024,
+        memberships_per_session: 1_024,
     };
 
     /// The most that a configuration may ask for.
@@ -39,6 +126,9 @@ impl Limits {
         topics_per_stream: 65_536,
         partitions_per_topic: 16_384,
         partitions: 1_048_576,
+        consumer_groups_per_topic: 16_384,
+        members_per_group: 16_384,
+        memberships_per_session: 16_384,
     };
 
     /// Checks that every limit is between 1 and its maximum.
@@ -60,7 +150,7 @@ impl Limits {
 
     /// Each limit with its value, in the order of the fields.
     #[must_use]
-    pub const fn all(&self) -> [(Limit, u32); 6] {
+    pub const fn all(&self) -> [(Limit, u32); 9] {
         [
             (Limit::Users, self.users),
             (Limit::Sessions, self.sessions),
@@ -68,7 +158,31 @@ impl Limits {
             (Limit::TopicsPerStream, self.topics_per_stream),
             (Limit::PartitionsPerTopic, self.partitions_per_topic),
             (Limit::Partitions, self.partitions),
+            (
+                Limit::ConsumerGroupsPerTopic,
+                self.consumer_groups_per_topic,
+            ),
+            (Limit::MembersPerGroup, self.members_per_group),
+            (Limit::MembershipsPerSession, self.memberships_per_session),
         ]
+    }
+
+    /// Those that there were before there were consumer groups.
+    pub(crate) const fn former(&self) -> FormerLimits {
+        FormerLimits {
+            users: self.users,
+            sessions: self.sessions,
+            streams: self.streams,
+            topics_per_stream: self.topics_per_stream,
+            partitions_per_topic: self.partitions_per_topic,
+            partitions: self.partitions,
+        }
+    }
+
+    pub(crate) fn write_canonical(&self, writer: &mut Writer) {
+        for (_, value) in self.all() {
+            writer.u32(value);
+        }
     }
 
     /// Admits a number of things that would exceed what is there now.
@@ -80,6 +194,9 @@ impl Limits {
             Limit::TopicsPerStream => self.topics_per_stream,
             Limit::PartitionsPerTopic => self.partitions_per_topic,
             Limit::Partitions => self.partitions,
+            Limit::ConsumerGroupsPerTopic => self.consumer_groups_per_topic,
+            Limit::MembersPerGroup => self.members_per_group,
+            Limit::MembershipsPerSession => self.memberships_per_session,
         };
         if value <= u64::from(maximum) {
             Ok(())
@@ -114,6 +231,12 @@ pub enum Limit {
     PartitionsPerTopic,
     /// Partitions of all topics.
     Partitions,
+    /// Consumer groups of one topic.
+    ConsumerGroupsPerTopic,
+    /// Members of one consumer group.
+    MembersPerGroup,
+    /// Consumer groups that one session is a member of.
+    MembershipsPerSession,
 }
 
 impl Limit {
@@ -127,6 +250,9 @@ impl Limit {
             Self::TopicsPerStream => "topics_per_stream",
             Self::PartitionsPerTopic => "partitions_per_topic",
             Self::Partitions => "partitions",
+            Self::ConsumerGroupsPerTopic => "consumer_groups_per_topic",
+            Self::MembersPerGroup => "members_per_group",
+            Self::MembershipsPerSession => "memberships_per_session",
         }
     }
 
@@ -140,6 +266,9 @@ impl Limit {
             Self::TopicsPerStream => "topics in one stream",
             Self::PartitionsPerTopic => "partitions in one topic",
             Self::Partitions => "partitions in all topics",
+            Self::ConsumerGroupsPerTopic => "consumer groups in one topic",
+            Self::MembersPerGroup => "members in one consumer group",
+            Self::MembershipsPerSession => "memberships of one session",
         }
     }
 }

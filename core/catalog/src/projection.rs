@@ -2,13 +2,14 @@
 
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
 
+use coordinator::{GroupName, GroupNotFound, GroupProjection};
 use wire::{
-    ClientId, Failure, Identifier, Op, PartitionId, PartitionKey, SessionNumber, StreamId, TopicId,
-    UserId,
+    ClientId, ConsumerGroupId, Failure, Identifier, Op, PartitionId, PartitionKey, SessionNumber,
+    StreamId, TopicId, UserId,
 };
 
 use crate::{
-    Catalog, Change, Placement,
+    Catalog, Change, GroupKey, Placement,
     directory::{Directory, Named},
     failure,
 };
@@ -40,6 +41,7 @@ pub struct TopicView {
     pub name: String,
     /// Its partitions, by id. Invariant: dense from 0, never empty.
     pub partitions: Vec<Placement>,
+    groups: GroupsView,
 }
 
 /// A session, as far as a shard needs it.
@@ -71,7 +73,58 @@ impl Named for TopicView {
     }
 }
 
+/// The consumer groups of a topic.
+/// Invariant: ids and names lead to each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct GroupsView {
+    groups: BTreeMap<ConsumerGroupId, GroupProjection>,
+    ids: BTreeMap<String, ConsumerGroupId>,
+}
+
+impl GroupsView {
+    fn insert(&mut self, group: GroupProjection) {
+        let GroupName { id, name } = group.name();
+        let older = self.ids.insert(name, id);
+        assert!(older.is_none(), "a name is taken once");
+        let older = self.groups.insert(id, group);
+        assert!(older.is_none(), "an id is used once");
+    }
+
+    fn remove(&mut self, id: ConsumerGroupId) {
+        let removed = self.groups.remove(&id).expect("a deleted group was there");
+        let indexed = self.ids.remove(&removed.name().name);
+        assert!(indexed == Some(id), "the index by name is out of step");
+    }
+}
+
 impl TopicView {
+    /// A consumer group by what a client calls it.
+    ///
+    /// # Errors
+    /// `ConsumerGroupNotFound`.
+    pub fn find_group(&self, group: &Identifier) -> Result<&GroupProjection, Failure> {
+        let id = match group {
+            Identifier::Number(id) => Some(ConsumerGroupId(*id)),
+            Identifier::Name(name) => self.groups.ids.get(name).copied(),
+        };
+        let found = id.and_then(|id| self.group(id));
+        found.ok_or_else(|| {
+            let group = group.clone();
+            GroupNotFound { group }.into()
+        })
+    }
+
+    /// A consumer group by its id.
+    #[must_use]
+    pub fn group(&self, group: ConsumerGroupId) -> Option<&GroupProjection> {
+        self.groups.groups.get(&group)
+    }
+
+    /// Its consumer groups, in order of ids.
+    pub fn groups(&self) -> impl ExactSizeIterator<Item = &GroupProjection> {
+        self.groups.groups.values()
+    }
+
     /// Where a partition lives.
     ///
     /// # Errors
@@ -121,6 +174,9 @@ impl From<&Catalog> for Projection {
             projection.stream_created(stream, &state.name);
             for (topic, state) in state.topics.iter() {
                 projection.topic_created(stream, topic, &state.name, &state.partitions);
+                for group in state.groups.iter() {
+                    projection.groups_mut(stream, topic).insert(group.into());
+                }
             }
         }
         for session in catalog.sessions.values() {
@@ -162,6 +218,26 @@ impl Projection {
     pub fn placement(&self, key: &PartitionKey) -> Option<&Placement> {
         let index = usize::try_from(key.partition.0).expect("a u32 fits a usize");
         self.topic(key.stream, key.topic)?.partitions.get(index)
+    }
+
+    /// A consumer group, if it exists.
+    #[must_use]
+    pub fn group(&self, key: &GroupKey) -> Option<&GroupProjection> {
+        self.topic(key.stream, key.topic)?.group(key.group)
+    }
+
+    /// Every consumer group, in order of keys.
+    pub fn groups(&self) -> impl Iterator<Item = (GroupKey, &GroupProjection)> {
+        self.topics().flat_map(|topic| {
+            topic.groups().map(|group| {
+                let key = GroupKey {
+                    stream: topic.stream,
+                    topic: topic.id,
+                    group: group.id(),
+                };
+                (key, group)
+            })
+        })
     }
 
     /// Every partition, in order of keys: what the data groups should hold.
@@ -223,7 +299,11 @@ impl Projection {
             } => self.topics_mut(*stream).rename(*topic, name),
             Change::TopicDeleted { stream, topic, .. } => {
                 let removed = self.topics_mut(*stream).remove(*topic);
-                assert!(removed.is_some(), "a deleted topic was there");
+                let removed = removed.expect("a deleted topic was there");
+                assert!(
+                    removed.groups().len() == 0,
+                    "its groups were deleted before"
+                );
             }
             Change::PartitionsCreated {
                 stream,
@@ -262,7 +342,34 @@ impl Projection {
                     "an ended session was there"
                 );
             }
+            Change::ConsumerGroupCreated {
+                stream,
+                topic,
+                group,
+            } => self
+                .groups_mut(*stream, *topic)
+                .insert(group.as_ref().clone()),
+            Change::ConsumerGroupChanged {
+                stream,
+                topic,
+                change,
+            } => {
+                let groups = &mut self.groups_mut(*stream, *topic).groups;
+                let group = groups.get_mut(&change.group);
+                group.expect("a changed group is there").follow(change);
+            }
+            Change::ConsumerGroupDeleted {
+                stream,
+                topic,
+                group,
+                ..
+            } => self.groups_mut(*stream, *topic).remove(*group),
         }
+    }
+
+    fn groups_mut(&mut self, stream: StreamId, topic: TopicId) -> &mut GroupsView {
+        let topic = self.topics_mut(stream).get_mut(topic);
+        &mut topic.expect("a changed topic is there").groups
     }
 
     fn stream_created(&mut self, stream: StreamId, name: &str) {
@@ -285,6 +392,7 @@ impl Projection {
             id: topic,
             name: name.into(),
             partitions: partitions.to_vec(),
+            groups: GroupsView::default(),
         };
         self.topics_mut(stream).insert(topic, view);
     }

@@ -77,7 +77,7 @@ impl Catalog {
 }
 
 /// Up to `limit` of the entries and whether there are more; 0 asks for as many as a page has.
-fn take_page<T>(mut entries: impl Iterator<Item = T>, limit: u32) -> (Vec<T>, bool) {
+pub(crate) fn take_page<T>(mut entries: impl Iterator<Item = T>, limit: u32) -> (Vec<T>, bool) {
     let limit = match limit {
         0 => PAGE_MAX,
         limit => limit.min(PAGE_MAX),

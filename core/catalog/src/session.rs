@@ -1,5 +1,7 @@
 //! Sessions: which client is logged in as whom.
 
+use alloc::vec::Vec;
+
 use wire::{
     ClientId, EvictionReason, Failure, Op, Reply, SessionNumber, Timestamp, UserId, Writer,
 };
@@ -67,7 +69,9 @@ impl Catalog {
     ) -> Result<Reply, Failure> {
         self.admit_session(&session, verified)?;
         if let Some(older) = self.sessions.insert(session.client, session) {
-            step.session_ended(&older, EvictionReason::Replaced);
+            let reason = EvictionReason::Replaced;
+            step.session_ended(&older, reason);
+            self.end_memberships(step, &[(older.client, older.number)], reason);
         }
         step.changes.push(Change::SessionRegistered {
             client: session.client,
@@ -108,12 +112,15 @@ impl Catalog {
         sessions: &[(ClientId, SessionNumber)],
         reason: EvictionReason,
     ) -> Reply {
+        let mut ended = Vec::new();
         for &(client, number) in sessions {
             if self.session(client, number).is_some() {
                 let session = self.sessions.remove(&client).expect("the session is there");
                 step.session_ended(&session, reason);
+                ended.push((client, number));
             }
         }
+        self.end_memberships(step, &ended, reason);
         Reply::Done
     }
 
@@ -123,11 +130,14 @@ impl Catalog {
         user: UserId,
         reason: EvictionReason,
     ) {
-        let ended = self
+        let sessions = self
             .sessions
             .extract_if(.., |_, session| session.user == user);
-        for (_, session) in ended {
+        let mut ended = Vec::new();
+        for (_, session) in sessions {
             step.session_ended(&session, reason);
+            ended.push((session.client, session.number));
         }
+        self.end_memberships(step, &ended, reason);
     }
 }

@@ -6,10 +6,12 @@
 
 use alloc::{format, string::String, vec::Vec};
 
+use coordinator::{ConsumerGroups, GroupsSnapshot, MemberState, RestoreContext};
 use wire::{Op, PartitionId, StreamId, Timestamp, TopicId, UserId};
 
 use crate::{
-    Catalog, CatalogConfig, Limits, Placement, Session, Stream, Topic, User, directory::Directory,
+    Catalog, CatalogConfig, GroupKey, Limits, Placement, Session, Stream, Topic, User,
+    directory::Directory,
 };
 
 /// The layout that this version writes. It rises only with a change that a default cannot bridge.
@@ -62,6 +64,9 @@ pub struct TopicSnapshot {
     pub created: Timestamp,
     /// Partitions.
     pub partitions: Vec<Placement>,
+    /// Consumer groups.
+    #[serde(default)]
+    pub groups: GroupsSnapshot,
 }
 
 /// Why a snapshot is not one of this cluster's metadata group.
@@ -72,6 +77,14 @@ pub enum RestoreError {
     Version {
         /// What it says.
         version: u32,
+    },
+    /// The consumer groups of a topic are none.
+    #[error("topic {topic:?}: {source}")]
+    Groups {
+        /// The topic.
+        topic: String,
+        /// What is wrong with them.
+        source: coordinator::RestoreError,
     },
     /// What it holds contradicts itself or the configuration.
     #[error("the snapshot contradicts itself or the configuration: {what}")]
@@ -188,7 +201,14 @@ impl Catalog {
         stream: &mut Stream,
         topic: TopicSnapshot,
     ) -> Result<(), RestoreError> {
-        let topic = Topic::from(topic);
+        let groups = topic.groups;
+        let mut topic = Topic {
+            id: topic.id,
+            name: topic.name,
+            created: topic.created,
+            partitions: topic.partitions,
+            groups: ConsumerGroups::default(),
+        };
         let Topic { id, name, .. } = &topic;
         consistent(id.0 >= 1 && *id < stream.next_topic, || {
             format!("topic id {id} with next id {}", stream.next_topic)
@@ -203,7 +223,47 @@ impl Catalog {
             self.check_placement(name, partition, placement)?;
             self.load.add(placement.group);
         }
-        stream.topics.insert(*id, topic);
+        self.restore_groups(stream.id, &mut topic, groups)?;
+        stream.topics.insert(topic.id, topic);
+        Ok(())
+    }
+
+    /// Expects the sessions to be there.
+    fn restore_groups(
+        &mut self,
+        stream: StreamId,
+        topic: &mut Topic,
+        groups: GroupsSnapshot,
+    ) -> Result<(), RestoreError> {
+        let context = RestoreContext {
+            applied: self.applied,
+            partitions: topic.partition_count(),
+        };
+        let groups = ConsumerGroups::restore(context, groups).map_err(|source| {
+            let topic = topic.name.clone();
+            RestoreError::Groups { topic, source }
+        })?;
+        for group in groups.iter() {
+            let key = GroupKey {
+                stream,
+                topic: topic.id,
+                group: group.id(),
+            };
+            for member in group.members() {
+                if member.state == MemberState::Detached {
+                    continue;
+                }
+                let (client, session) = (member.client, member.session);
+                consistent(self.session(client, session).is_some(), || {
+                    let (member, group) = (member.id, group.name());
+                    format!(
+                        "member {member} of group {group:?} has session {session}, which has ended"
+                    )
+                })?;
+                self.memberships.insert(client, key);
+            }
+        }
+        topic.groups = groups;
         Ok(())
     }
 
@@ -268,29 +328,14 @@ impl From<&Topic> for TopicSnapshot {
             name,
             created,
             partitions,
-        } = topic.clone();
-        Self {
-            id,
-            name,
-            created,
-            partitions,
-        }
-    }
-}
-
-impl From<TopicSnapshot> for Topic {
-    fn from(topic: TopicSnapshot) -> Self {
-        let TopicSnapshot {
-            id,
-            name,
-            created,
-            partitions,
+            groups,
         } = topic;
         Self {
-            id,
-            name,
-            created,
-            partitions,
+            id: *id,
+            name: name.clone(),
+            created: *created,
+            partitions: partitions.clone(),
+            groups: groups.snapshot(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use alloc::{borrow::ToOwned, string::String, vec::Vec};
 
+use coordinator::ConsumerGroups;
 use wire::{
     Failure, Identifier, Incarnation, PartitionDetails, PartitionId, PartitionsChanged, Reply,
     StreamId, Timestamp, TopicDetails, TopicId, TopicSummary, Writer,
@@ -12,7 +13,7 @@ use crate::{
     placement::Load,
 };
 
-/// A topic with its partitions. Its consumer groups will live here: they end with it.
+/// A topic with its partitions and consumer groups: they end with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topic {
     pub(crate) id: TopicId,
@@ -20,6 +21,8 @@ pub struct Topic {
     pub(crate) created: Timestamp,
     /// By partition id. Invariant: dense from 0, never empty.
     pub(crate) partitions: Vec<Placement>,
+    /// Invariant: each has as many partitions as the topic.
+    pub(crate) groups: ConsumerGroups,
 }
 
 impl Named for Topic {
@@ -49,6 +52,12 @@ impl Topic {
     #[must_use]
     pub fn partitions(&self) -> &[Placement] {
         &self.partitions
+    }
+
+    /// Its consumer groups.
+    #[must_use]
+    pub const fn groups(&self) -> &ConsumerGroups {
+        &self.groups
     }
 
     pub(crate) fn partition_count(&self) -> u32 {
@@ -88,12 +97,14 @@ impl Topic {
         }
     }
 
+    /// Without the consumer groups: see [`Catalog::digest`].
     pub(crate) fn write_canonical(&self, writer: &mut Writer) {
         let Self {
             id,
             name,
             created,
             partitions,
+            groups: _,
         } = self;
         writer.u64(id.0).text16(name).u64(created.0);
         writer.count(partitions.len());
@@ -174,6 +185,7 @@ impl Catalog {
             name: name.to_owned(),
             created: step.timestamp,
             partitions: place_partitions(&mut self.load, step, 0, partitions),
+            groups: ConsumerGroups::default(),
         };
         step.changes.push(Change::TopicCreated {
             stream: stream.id,
@@ -248,7 +260,10 @@ impl Catalog {
             topic: id,
             partitions,
         });
-        Ok(topic.partitions_changed())
+        let reply = topic.partitions_changed();
+        let changes = topic.groups.partitions_created(step.at(), count);
+        self.groups_changed(step, (stream, id), changes);
+        Ok(reply)
     }
 
     pub(crate) fn delete_partitions(
@@ -278,10 +293,13 @@ impl Catalog {
             topic: id,
             partitions,
         });
-        Ok(topic.partitions_changed())
+        let reply = topic.partitions_changed();
+        let changes = topic.groups.partitions_deleted(step.at(), count);
+        self.groups_changed(step, (stream, id), changes);
+        Ok(reply)
     }
 
-    fn topic_ids(
+    pub(crate) fn topic_ids(
         &self,
         stream: &Identifier,
         topic: &Identifier,
@@ -295,6 +313,7 @@ impl Catalog {
         for placement in &topic.partitions {
             self.load.remove(placement.group);
         }
+        self.drop_groups(step, stream, topic);
         step.changes.push(Change::TopicDeleted {
             stream,
             topic: topic.id,

@@ -4,6 +4,8 @@ use alloc::vec::Vec;
 
 use wire::{Offset, PartitionId};
 
+use crate::StartPolicy;
+
 /// What a reset makes of the stored offset of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResetTo {
@@ -11,6 +13,8 @@ pub enum ResetTo {
     Nothing,
     /// This offset is stored: the group goes on with the message after it.
     Offset(Offset),
+    /// Nothing is stored any more, and the group starts here whatever its policy.
+    Start(StartPolicy),
 }
 
 /// Sets the stored offsets of partitions, backwards too.

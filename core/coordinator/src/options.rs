@@ -30,7 +30,7 @@ impl StartPolicy {
         }
     }
 
-    const fn parts(self) -> (u8, Timestamp) {
+    pub(crate) const fn parts(self) -> (u8, Timestamp) {
         match self {
             Self::Earliest => (0, Timestamp(0)),
             Self::Latest => (1, Timestamp(0)),
@@ -38,7 +38,7 @@ impl StartPolicy {
         }
     }
 
-    const fn from_parts(kind: u8, timestamp: Timestamp) -> Option<Self> {
+    pub(crate) const fn from_parts(kind: u8, timestamp: Timestamp) -> Option<Self> {
         match kind {
             0 => Some(Self::Earliest),
             1 => Some(Self::Latest),

@@ -12,7 +12,7 @@ use wire::{
 
 use crate::{
     ConsumerGroup, ConsumerGroups, Displaced, Holding, Member, MemberState, OptionsSnapshot,
-    Ownership, ResetTo, Weight, check_instance,
+    Ownership, ResetTo, StartPolicy, Weight, check_instance,
     member::{Members, Slot},
 };
 
@@ -113,11 +113,13 @@ pub struct MoveSnapshot {
     pub reset: Option<ResetSnapshot>,
 }
 
-/// A [`ResetTo`]: nothing, or an offset.
+/// A [`ResetTo`]: an offset, a start, or nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ResetSnapshot {
     /// The offset.
     pub offset: Option<Offset>,
+    /// The start: 0 earliest, 1 latest, 2 by time; and the time, else 0.
+    pub start: Option<(u8, Timestamp)>,
 }
 
 /// Why a snapshot is not one of a topic's groups.
@@ -301,7 +303,10 @@ impl OwnershipSnapshot {
                 },
                 epoch: moving.epoch,
                 since: moving.since,
-                reset: reset.map(ResetTo::from),
+                reset: match reset {
+                    Some(reset) => Some(reset.restore()?),
+                    None => None,
+                },
             },
         };
         Some(Ownership {
@@ -395,16 +400,25 @@ impl From<Ownership> for OwnershipSnapshot {
 
 impl From<ResetTo> for ResetSnapshot {
     fn from(reset: ResetTo) -> Self {
-        let offset = match reset {
-            ResetTo::Nothing => None,
-            ResetTo::Offset(offset) => Some(offset),
+        let (offset, start) = match reset {
+            ResetTo::Nothing => (None, None),
+            ResetTo::Offset(offset) => (Some(offset), None),
+            ResetTo::Start(start) => (None, Some(start.parts())),
         };
-        Self { offset }
+        Self { offset, start }
     }
 }
 
-impl From<ResetSnapshot> for ResetTo {
-    fn from(snapshot: ResetSnapshot) -> Self {
-        snapshot.offset.map_or(Self::Nothing, Self::Offset)
+impl ResetSnapshot {
+    /// `None` when it is in no form that there is.
+    fn restore(self) -> Option<ResetTo> {
+        match (self.offset, self.start) {
+            (None, None) => Some(ResetTo::Nothing),
+            (Some(offset), None) => Some(ResetTo::Offset(offset)),
+            (None, Some((kind, timestamp))) => {
+                StartPolicy::from_parts(kind, timestamp).map(ResetTo::Start)
+            }
+            (Some(_), Some(_)) => None,
+        }
     }
 }

@@ -54,10 +54,7 @@ pub enum FenceOffset {
 }
 
 /// Bytes of a grant: epoch, member, session.
-const GRANT_SIZE: usize = 8 + HOLDER_SIZE;
-
-/// Bytes of a holder: member, session.
-const HOLDER_SIZE: usize = 8 + 8;
+const GRANT_SIZE: usize = 8 + 8 + 8;
 
 /// Bytes of a kind and a number.
 const TAGGED_SIZE: usize = 1 + 8;
@@ -118,14 +115,8 @@ impl GroupCommand {
     }
 
     pub(crate) fn decode_fence(reader: &mut Reader) -> Result<Self, DecodeError> {
-        let epoch = Epoch(reader.u64("epoch")?);
-        let start = reader.clone();
-        let holder = decode_holder(reader)?;
-        let holder = match holder.member {
-            MemberId(0) if holder.session == SessionNumber(0) => None,
-            MemberId(0) => return Err(start.error("member", Problem::Invalid { value: 0 })),
-            MemberId(_) => Some(holder),
-        };
+        let Grant { epoch, holder } = decode_grant(reader)?;
+        let holder = (holder.member != MemberId(0)).then_some(holder);
         let start = reader.clone();
         let kind = reader.u8("offset kind")?;
         let value = reader.u64("offset value")?;
@@ -204,18 +195,11 @@ fn encode_grant(grant: Grant, writer: &mut Writer) {
 }
 
 fn decode_grant(reader: &mut Reader) -> Result<Grant, DecodeError> {
-    let epoch = Epoch(reader.u64("epoch")?);
-    let start = reader.clone();
-    let holder = decode_holder(reader)?;
-    if holder.member == MemberId(0) {
-        return Err(start.error("member", Problem::Invalid { value: 0 }));
-    }
-    Ok(Grant { epoch, holder })
-}
-
-fn decode_holder(reader: &mut Reader) -> Result<EpochHolder, DecodeError> {
-    Ok(EpochHolder {
-        member: MemberId(reader.u64("member")?),
-        session: SessionNumber(reader.u64("session")?),
+    Ok(Grant {
+        epoch: Epoch(reader.u64("epoch")?),
+        holder: EpochHolder {
+            member: MemberId(reader.u64("member")?),
+            session: SessionNumber(reader.u64("session")?),
+        },
     })
 }

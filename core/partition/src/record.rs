@@ -123,7 +123,7 @@ impl Record {
     }
 
     fn is_held_by(&self, epoch: Epoch, holder: Option<EpochHolder>) -> bool {
-        self.fence == epoch && self.holder() == holder
+        self.fence > Epoch(0) && self.fence == epoch && self.holder() == holder
     }
 
     pub(crate) const fn shown(&self) -> GroupRecord {
@@ -157,6 +157,7 @@ impl Record {
         if epoch <= self.fence {
             return false;
         }
+        let holder = holder.filter(|holder| holder.member != MemberId(0));
         self.fence = epoch;
         self.member = holder.map_or(MemberId(0), |holder| holder.member);
         self.session = holder.map_or(SessionNumber(0), |holder| holder.session);
@@ -203,8 +204,9 @@ impl Record {
         if epoch < fence {
             return Err(Refusal::StaleEpoch { epoch, fence });
         }
-        if epoch == fence && self.holder() != Some(holder) {
-            let here = self.holder();
+        let here = self.holder();
+        let is_nobody = holder.member == MemberId(0);
+        if is_nobody || epoch == fence && here != Some(holder) {
             return Err(Refusal::NotHolder {
                 epoch,
                 here,

@@ -156,7 +156,7 @@ impl ConsumerBuilder {
         self
     }
 
-    /// Sets how long a poll waits at the server for messages, 5 s unless set, at most 60 s by default of the
+    /// Sets how long a poll waits at the server for messages, 5 s unless set, at most 30 s by default of the
     /// server. New messages end the wait at once.
     #[must_use]
     pub const fn poll_wait(mut self, wait: Duration) -> Self {

@@ -158,10 +158,14 @@ impl Error {
         }
     }
 
-    /// What the server answered, if it refused.
+    /// What the server answered, if it refused; of a partition that failed, why.
     #[must_use]
     pub const fn code(&self) -> Option<ErrorCode> {
         match self {
+            Self::PartitionFailed {
+                error: ConsumerError::Request(ClientError::Refused(failure)),
+                ..
+            } => Some(failure.code),
             Self::Refused { code, .. }
             | Self::LoginRefused { code, .. }
             | Self::NotStored { code, .. } => Some(*code),
@@ -214,5 +218,24 @@ impl From<ConsumerError> for Error {
                 Self::Protocol(error.to_string())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ClientError, ConsumerError, Error, ErrorCode};
+
+    #[test]
+    fn a_partition_that_failed_says_what_the_server_answered() {
+        let failed = |error| Error::PartitionFailed {
+            partition: wire::PartitionId(3),
+            error,
+        };
+        let refused = wire::Failure::new(ErrorCode::PartitionDamaged, "segment 0 is damaged");
+        let refused = ConsumerError::Request(ClientError::Refused(refused));
+        let code = failed(refused).code();
+        assert_eq!(code, Some(ErrorCode::PartitionDamaged));
+        let closed = ConsumerError::Request(ClientError::Closed);
+        assert_eq!(failed(closed).code(), None);
     }
 }

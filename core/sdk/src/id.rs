@@ -26,7 +26,7 @@ impl Id {
         let number = text.strip_prefix('#').or_else(|| text.strip_prefix("id:"));
         match number {
             None => {
-                check("name", text)?;
+                check_known("name", text)?;
                 Ok(Self::Name(text.to_string()))
             }
             Some(digits)
@@ -49,7 +49,7 @@ impl Id {
         match self {
             Self::Number(id) => Ok(Identifier::Number(id)),
             Self::Name(name) => {
-                check(what, &name)?;
+                check_known(what, &name)?;
                 Ok(Identifier::Name(name))
             }
         }
@@ -63,8 +63,16 @@ fn invalid_id(text: &str) -> Error {
     }
 }
 
-/// Checks a name; `what` it is of is named in the error.
+/// Checks a name that is given to something; `what` it is of is named in the error.
 pub(crate) fn check(what: &'static str, name: &str) -> Result<(), Error> {
+    wire::check_name(name).map_err(|problem| Error::Invalid {
+        what,
+        problem: problem.to_string(),
+    })
+}
+
+/// Checks the name of something that is there, where digits are most likely meant as an id.
+fn check_known(what: &'static str, name: &str) -> Result<(), Error> {
     wire::check_name(name).map_err(|problem| {
         let hint = match problem {
             NameProblem::OnlyDigits => format!("; the {what} with this id is #{name}"),
@@ -134,7 +142,7 @@ from_ids! { StreamId TopicId UserId }
 
 #[cfg(test)]
 mod tests {
-    use super::Id;
+    use super::{Id, check};
 
     #[test]
     fn ids_are_written_with_a_mark_and_everything_else_is_a_name() {
@@ -164,6 +172,16 @@ mod tests {
         assert_eq!(
             message(" x"),
             "name: a name must not start or end with a space"
+        );
+    }
+
+    #[test]
+    fn only_what_is_there_already_may_be_meant_by_its_id() {
+        let wrong = "stream: a name must not consist of digits only";
+        assert_eq!(check("stream", "7").unwrap_err().to_string(), wrong);
+        assert_eq!(
+            Id::from("7").identifier("stream").unwrap_err().to_string(),
+            format!("{wrong}; the stream with this id is #7")
         );
     }
 

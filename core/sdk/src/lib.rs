@@ -18,6 +18,17 @@
 //! # Ok(()) }
 //! ```
 //!
+//! It runs in a tokio runtime with I/O and time enabled; the manifest of a program needs
+//!
+//! ```toml
+//! cohort = { path = "cohort/core/sdk" }
+//! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
+//! ```
+//!
+//! What is sent is stored once and in order within its partition, through lost connections and restarts of
+//! the server. What is consumed comes at least once: an offset is stored when its message is processed, so
+//! after a crash the messages behind the last one stored come again. `examples/orders.rs` has both in full.
+//!
 //! Everything that decides anything is in the crate `client`, without I/O; here are the sockets, the clock
 //! and the tasks around it.
 #![forbid(unsafe_code)]

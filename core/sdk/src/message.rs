@@ -45,8 +45,8 @@ impl Message {
     }
 
     /// Sets the key, up to 65,535 bytes: messages with equal keys go to the same partition, as long as the
-    /// number of partitions stays the same. Without a key the producer spreads messages over the
-    /// partitions.
+    /// number of partitions stays the same. Without a key the producer spreads them over the
+    /// partitions, batch by batch.
     #[must_use]
     pub fn key(mut self, key: impl Into<Bytes>) -> Self {
         self.inner.key = key.into();

@@ -67,6 +67,8 @@ enum Setting {
 /// A producer of messages for one topic. It puts messages together to batches, one for each partition, and
 /// sends several batches at a time.
 ///
+/// - Messages with a key go to the partition of their key. Those without one go to a partition until its
+///   batch is closed, and then to the next: what is sent one by one is spread evenly, a short burst is not.
 /// - The messages of a partition are stored in the order in which they were given to the producer, each
 ///   once, through errors, repetitions and failures of nodes. One that is still being tried holds up those
 ///   behind it, in its partition.

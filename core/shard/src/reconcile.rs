@@ -98,7 +98,10 @@ impl Shard {
             | Change::StreamRenamed { .. }
             | Change::StreamDeleted { .. }
             | Change::TopicRenamed { .. }
-            | Change::SessionRegistered { .. } => {}
+            | Change::SessionRegistered { .. }
+            | Change::ConsumerGroupCreated { .. }
+            | Change::ConsumerGroupChanged { .. }
+            | Change::ConsumerGroupDeleted { .. } => {}
         }
     }
 

@@ -3,12 +3,13 @@
 use alloc::{string::String, vec::Vec};
 
 use bytes::Bytes;
+use coordinator::{GroupOptions, OptionsUpdate, ResetTo, StartPolicy, Weight};
 use wire::{
-    ClientId, DecodeError, EvictionReason, Identifier, Op, Problem, Reader, SessionNumber, UserId,
-    Writer,
+    ClientId, ConsumerGroupId, DecodeError, Epoch, EvictionReason, Identifier, MemberId, Offset,
+    Op, PartitionId, Problem, Reader, SessionNumber, StreamId, Timestamp, TopicId, UserId, Writer,
 };
 
-use crate::{Limits, PasswordHash, SecretHash};
+use crate::{FormerLimits, GroupKey, Limits, PasswordHash, SecretHash};
 
 /// A type that operations are made of.
 pub(super) trait Field: Sized {
@@ -33,9 +34,18 @@ macro_rules! number {
 
 number! {
     ClientId(u128);
+    ConsumerGroupId(u64);
+    Epoch(u64);
+    MemberId(u64);
+    Offset(u64);
     Op(u64);
+    PartitionId(u32);
     SessionNumber(u64);
+    StreamId(u64);
+    Timestamp(u64);
+    TopicId(u64);
     UserId(u64);
+    Weight(u16);
 }
 
 impl Field for u32 {
@@ -45,6 +55,16 @@ impl Field for u32 {
 
     fn read(name: &'static str, reader: &mut Reader) -> Result<Self, DecodeError> {
         reader.u32(name)
+    }
+}
+
+impl Field for u64 {
+    fn write(&self, writer: &mut Writer) {
+        writer.u64(*self);
+    }
+
+    fn read(name: &'static str, reader: &mut Reader) -> Result<Self, DecodeError> {
+        reader.u64(name)
     }
 }
 
@@ -117,44 +137,162 @@ impl Field for SecretHash {
     }
 }
 
-/// A u32 count and the pairs.
-impl Field for Vec<(ClientId, SessionNumber)> {
+/// One after the other.
+impl<A: Field, B: Field> Field for (A, B) {
     fn write(&self, writer: &mut Writer) {
-        writer.count(self.len());
-        for (client, session) in self {
-            client.write(writer);
-            session.write(writer);
-        }
+        self.0.write(writer);
+        self.1.write(writer);
     }
 
     fn read(name: &'static str, reader: &mut Reader) -> Result<Self, DecodeError> {
-        let count = reader.count(name, 16 + 8)?;
-        (0..count)
-            .map(|_| {
-                let client = ClientId::read(name, reader)?;
-                Ok((client, SessionNumber::read(name, reader)?))
-            })
-            .collect()
+        let first = A::read(name, reader)?;
+        Ok((first, B::read(name, reader)?))
     }
 }
 
-/// All limits, a u32 each, in the order of the struct.
-impl Field for Limits {
+/// What lists are made of.
+pub(super) trait Entry: Field {
+    /// The bytes that one has at least: a count beyond the bytes that are there is refused before
+    /// anything is allocated.
+    const SIZE_MIN: usize;
+}
+
+macro_rules! entries {
+    ($($entry:ty = $size_min:expr;)*) => {$(
+        impl Entry for $entry {
+            const SIZE_MIN: usize = $size_min;
+        }
+    )*};
+}
+
+entries! {
+    (ClientId, SessionNumber) = 16 + 8;
+    (MemberId, SessionNumber) = 8 + 8;
+    (PartitionId, Epoch) = 4 + 8;
+    (PartitionId, ResetTo) = 4 + 1;
+    (GroupKey, Op) = 24 + 8;
+    (GroupKey, Timestamp) = 24 + 8;
+    (GroupKey, Vec<(MemberId, SessionNumber)>) = 24 + 4;
+    (GroupKey, Vec<(PartitionId, Epoch)>) = 24 + 4;
+}
+
+/// A u32 count and the entries.
+impl<T: Entry> Field for Vec<T> {
     fn write(&self, writer: &mut Writer) {
-        for (_, value) in self.all() {
-            writer.u32(value);
+        writer.count(self.len());
+        for entry in self {
+            entry.write(writer);
         }
     }
 
     fn read(name: &'static str, reader: &mut Reader) -> Result<Self, DecodeError> {
-        Ok(Self {
-            users: reader.u32(name)?,
-            sessions: reader.u32(name)?,
-            streams: reader.u32(name)?,
-            topics_per_stream: reader.u32(name)?,
-            partitions_per_topic: reader.u32(name)?,
-            partitions: reader.u32(name)?,
-        })
+        let count = reader.count(name, T::SIZE_MIN)?;
+        (0..count).map(|_| T::read(name, reader)).collect()
+    }
+}
+
+/// 0 earliest, 1 latest, 2 and the time.
+impl Field for StartPolicy {
+    fn write(&self, writer: &mut Writer) {
+        match self {
+            Self::Earliest => writer.u8(0),
+            Self::Latest => writer.u8(1),
+            Self::Timestamp(timestamp) => writer.u8(2).u64(timestamp.0),
+        };
+    }
+
+    fn read(name: &'static str, reader: &mut Reader) -> Result<Self, DecodeError> {
+        let at = reader.clone();
+        match reader.u8(name)? {
+            0 => Ok(Self::Earliest),
+            1 => Ok(Self::Latest),
+            2 => Field::read(name, reader).map(Self::Timestamp),
+            kind => Err(invalid(&at, name, kind)),
+        }
+    }
+}
+
+/// 0: nothing; 1 and the offset; 2 and the start.
+impl Field for ResetTo {
+    fn write(&self, writer: &mut Writer) {
+        match self {
+            Self::Nothing => _ = writer.u8(0),
+            Self::Offset(offset) => _ = writer.u8(1).u64(offset.0),
+            Self::Start(start) => start.write(writer.u8(2)),
+        }
+    }
+
+    fn read(name: &'static str, reader: &mut Reader) -> Result<Self, DecodeError> {
+        let at = reader.clone();
+        match reader.u8(name)? {
+            0 => Ok(Self::Nothing),
+            1 => Field::read(name, reader).map(Self::Offset),
+            2 => Field::read(name, reader).map(Self::Start),
+            kind => Err(invalid(&at, name, kind)),
+        }
+    }
+}
+
+macro_rules! records {
+    ($($(#[$doc:meta])* $record:ident { $($field:ident,)* })*) => {$(
+        $(#[$doc])*
+        impl Field for $record {
+            fn write(&self, writer: &mut Writer) {
+                $(self.$field.write(writer);)*
+            }
+
+            fn read(name: &'static str, reader: &mut Reader) -> Result<Self, DecodeError> {
+                Ok(Self { $($field: Field::read(name, reader)?,)* })
+            }
+        }
+    )*};
+}
+
+records! {
+    /// Its three ids.
+    GroupKey {
+        stream,
+        topic,
+        group,
+    }
+
+    /// Every option.
+    GroupOptions {
+        rebalance_timeout_ms,
+        initial_delay_ms,
+        start,
+        offset_expiry_ms,
+    }
+
+    /// Every option that changes.
+    OptionsUpdate {
+        rebalance_timeout_ms,
+        initial_delay_ms,
+        start,
+        offset_expiry_ms,
+    }
+
+    /// All limits, a u32 each.
+    Limits {
+        users,
+        sessions,
+        streams,
+        topics_per_stream,
+        partitions_per_topic,
+        partitions,
+        consumer_groups_per_topic,
+        members_per_group,
+        memberships_per_session,
+    }
+
+    /// The same, those that there were.
+    FormerLimits {
+        users,
+        sessions,
+        streams,
+        topics_per_stream,
+        partitions_per_topic,
+        partitions,
     }
 }
 

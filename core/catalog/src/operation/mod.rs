@@ -7,12 +7,13 @@ mod tests;
 use alloc::{string::String, vec::Vec};
 
 use bytes::Bytes;
+use coordinator::{GroupOptions, OptionsUpdate, ResetTo, Weight};
 use wire::{
-    ClientId, DecodeError, EvictionReason, Identifier, Op, Problem, Reader, SessionNumber, UserId,
-    Writer,
+    ClientId, DecodeError, Epoch, EvictionReason, Identifier, MemberId, Op, PartitionId, Problem,
+    Reader, SessionNumber, Timestamp, UserId, Writer,
 };
 
-use crate::{Limits, PasswordHash, SecretHash};
+use crate::{FormerLimits, GroupKey, Limits, PasswordHash, SecretHash};
 use field::Field;
 
 /// Makes the enum, the numbers of its kinds and both directions of the codec from one table. The body of
@@ -73,8 +74,15 @@ macro_rules! operations {
 }
 
 operations! {
+    /// Puts other limits in force, those of consumer groups being the initial ones. Not proposed any
+    /// more.
+    1 SetFormerLimits {
+        /// All that there were.
+        limits: FormerLimits,
+    }
+
     /// Puts other limits in force. Proposed by a primary whose configuration differs.
-    1 SetLimits {
+    2 SetLimits {
         /// All of them.
         limits: Limits,
     }
@@ -241,6 +249,144 @@ operations! {
         /// How many; at least one.
         count: u32,
     }
+
+    /// Creates a consumer group without members; one that exists is not touched.
+    600 CreateConsumerGroup {
+        /// Who asks.
+        by: UserId,
+        /// In which stream.
+        stream: Identifier,
+        /// In which topic.
+        topic: Identifier,
+        /// Its name.
+        name: String,
+        /// Its options.
+        options: GroupOptions,
+    }
+
+    /// Deletes a consumer group with what it has stored.
+    601 DeleteConsumerGroup {
+        /// Who asks.
+        by: UserId,
+        /// In which stream.
+        stream: Identifier,
+        /// In which topic.
+        topic: Identifier,
+        /// Which.
+        group: Identifier,
+        /// Whether to do it although it has members, who are fenced then.
+        force: bool,
+    }
+
+    /// Changes options of a consumer group.
+    602 UpdateConsumerGroup {
+        /// Who asks.
+        by: UserId,
+        /// In which stream.
+        stream: Identifier,
+        /// In which topic.
+        topic: Identifier,
+        /// Which.
+        group: Identifier,
+        /// The options that change.
+        options: OptionsUpdate,
+    }
+
+    /// Makes a session a member of a consumer group, or answers the membership that it has. The session
+    /// stands for its user.
+    603 JoinConsumerGroup {
+        /// The client.
+        client: ClientId,
+        /// Its session.
+        session: SessionNumber,
+        /// In which stream.
+        stream: Identifier,
+        /// In which topic.
+        topic: Identifier,
+        /// Which group.
+        group: Identifier,
+        /// Makes it a static member, which another session can take over.
+        instance: Option<String>,
+        /// How large a share it takes.
+        weight: Weight,
+        /// Where the client is connected from, for people.
+        address: String,
+    }
+
+    /// Ends a session's membership at its own wish.
+    604 LeaveConsumerGroup {
+        /// The client.
+        client: ClientId,
+        /// Its session.
+        session: SessionNumber,
+        /// In which stream.
+        stream: Identifier,
+        /// In which topic.
+        topic: Identifier,
+        /// Which group.
+        group: Identifier,
+    }
+
+    /// Ends somebody's membership.
+    605 RemoveMember {
+        /// Who asks.
+        by: UserId,
+        /// In which stream.
+        stream: Identifier,
+        /// In which topic.
+        topic: Identifier,
+        /// In which group.
+        group: Identifier,
+        /// Whose.
+        member: MemberId,
+    }
+
+    /// Sets stored offsets of a consumer group, backwards too. It is done when the moves that it plans
+    /// are complete.
+    606 ResetConsumerOffset {
+        /// Who asks.
+        by: UserId,
+        /// In which stream.
+        stream: Identifier,
+        /// In which topic.
+        topic: Identifier,
+        /// Whose.
+        group: Identifier,
+        /// The partitions, none twice, and what becomes of each.
+        partitions: Vec<(PartitionId, ResetTo)>,
+        /// What becomes of every other partition; if it is not there, they stay as they are.
+        others: Option<ResetTo>,
+        /// Whether to do it although the group has members.
+        force: bool,
+    }
+
+    /// Shares the partitions of consumer groups out whose initial delay is over; skips those where
+    /// another wait, or none, goes on by now.
+    610 PlanGroups {
+        /// Each with the join that began the wait.
+        groups: Vec<(GroupKey, Op)>,
+    }
+
+    /// The data groups have raised the fences of these moves; skips those that are not planned any more,
+    /// or are complete.
+    611 CompleteMoves {
+        /// By consumer group, the partitions and the epochs that they move to.
+        groups: Vec<(GroupKey, Vec<(PartitionId, Epoch)>)>,
+    }
+
+    /// Ends the memberships of static members that have stayed away too long; skips those that have come
+    /// back or are gone.
+    612 ExpireMembers {
+        /// By consumer group, the members and the session that each had last.
+        groups: Vec<(GroupKey, Vec<(MemberId, SessionNumber)>)>,
+    }
+
+    /// Deletes consumer groups that have had no members for too long; skips those that somebody has
+    /// joined since.
+    613 ExpireGroups {
+        /// Each with the time since when it has had none.
+        groups: Vec<(GroupKey, Timestamp)>,
+    }
 }
 
 impl Operation {
@@ -269,12 +415,24 @@ impl Operation {
             | Self::DeleteTopic { by, .. }
             | Self::UpdateTopic { by, .. }
             | Self::CreatePartitions { by, .. }
-            | Self::DeletePartitions { by, .. } => Some(*by),
-            Self::SetLimits { .. }
+            | Self::DeletePartitions { by, .. }
+            | Self::CreateConsumerGroup { by, .. }
+            | Self::DeleteConsumerGroup { by, .. }
+            | Self::UpdateConsumerGroup { by, .. }
+            | Self::RemoveMember { by, .. }
+            | Self::ResetConsumerOffset { by, .. } => Some(*by),
+            Self::SetFormerLimits { .. }
+            | Self::SetLimits { .. }
             | Self::CreateRoot { .. }
             | Self::Register { .. }
             | Self::Logout { .. }
-            | Self::EndSessions { .. } => None,
+            | Self::EndSessions { .. }
+            | Self::JoinConsumerGroup { .. }
+            | Self::LeaveConsumerGroup { .. }
+            | Self::PlanGroups { .. }
+            | Self::CompleteMoves { .. }
+            | Self::ExpireMembers { .. }
+            | Self::ExpireGroups { .. } => None,
         }
     }
 }

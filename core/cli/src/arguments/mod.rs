@@ -153,6 +153,7 @@ pub(crate) enum StreamCommand {
     #[command(after_help = "Example:\n  cohort stream create shop")]
     Create {
         /// Name of the stream
+        #[arg(value_parser = new_name)]
         name: String,
         #[command(flatten)]
         output: OutputArguments,
@@ -188,6 +189,7 @@ pub(crate) enum StreamCommand {
         #[arg(value_parser = Id::parse)]
         stream: Id,
         /// Its new name
+        #[arg(value_parser = new_name)]
         name: String,
         #[command(flatten)]
         output: OutputArguments,
@@ -214,6 +216,7 @@ pub(crate) enum TopicCommand {
         #[arg(value_parser = Id::parse)]
         stream: Id,
         /// Name of the topic
+        #[arg(value_parser = new_name)]
         name: String,
         /// Number of partitions
         #[arg(long, short = 'p', default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
@@ -256,6 +259,7 @@ pub(crate) enum TopicCommand {
         #[command(flatten)]
         topic: TopicArguments,
         /// Its new name
+        #[arg(value_parser = new_name)]
         name: String,
         #[command(flatten)]
         output: OutputArguments,
@@ -290,6 +294,7 @@ pub(crate) enum UserCommand {
     #[command(after_help = "Example:\n  cohort user create ann --new-password-file ann.txt")]
     Create {
         /// Name of the user
+        #[arg(value_parser = new_name)]
         name: String,
         /// File whose first line is the new password, 8 to 255 bytes, - for standard input
         #[arg(long, value_name = "FILE")]
@@ -331,6 +336,7 @@ pub(crate) enum UserCommand {
         #[arg(value_parser = Id::parse)]
         user: Id,
         /// Its new name
+        #[arg(value_parser = new_name)]
         name: String,
         #[command(flatten)]
         output: OutputArguments,
@@ -406,6 +412,15 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .checked_mul(unit)
         .map(Duration::from_millis)
         .ok_or_else(wrong)
+}
+
+/// A name that is given to something. Whatever is taken for an id later would not be found under its name.
+fn new_name(text: &str) -> Result<String, String> {
+    if text.starts_with('#') || text.starts_with("id:") {
+        Err("it would be taken for an id: begin a name neither with # nor with id:".to_string())
+    } else {
+        Ok(text.to_string())
+    }
 }
 
 /// A duration in which something can happen.

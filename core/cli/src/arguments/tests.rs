@@ -58,6 +58,24 @@ fn a_bare_word_is_a_name_and_a_marked_number_an_id() {
 }
 
 #[test]
+fn nothing_gets_a_name_that_reads_as_an_id() {
+    for line in [
+        "stream create #7",
+        "stream rename s id:7",
+        "topic create s #x",
+        "topic rename s t #7",
+        "user create #7",
+        "user rename u id:",
+    ] {
+        let refusal = refusal(line);
+        assert!(
+            refusal.contains("begin a name neither with # nor with id:"),
+            "{refusal}"
+        );
+    }
+}
+
+#[test]
 fn context_may_stand_before_or_behind_the_command() {
     for line in [
         "-a h:1 -u ann --timeout 2s --password-file p stream list",

@@ -2,9 +2,9 @@
 
 mod format;
 
-use std::{future::ready, pin::pin};
+use std::{collections::BTreeSet, future::ready, pin::pin};
 
-use cohort::{Client, Consumer, ConsumerEvent, PartitionId, Received, Start, StoreMode};
+use cohort::{Client, Consumer, ConsumerEvent, Error, PartitionId, Received, Start, StoreMode};
 
 use crate::{
     arguments::{ConsumeArguments, From},
@@ -34,6 +34,7 @@ pub(crate) async fn run(
         gathered: 0,
         unsettled: Vec::new(),
         count: 0,
+        failed: BTreeSet::new(),
     };
     let ended = reading.read(&mut consumer).await;
     // Whatever happened, what was written counts.
@@ -48,6 +49,7 @@ pub(crate) async fn run(
     drop(consumer);
     let interrupted = ended?;
     client.close().await;
+    reading.check()?;
     // There is no other way to end following.
     Ok(if interrupted && !arguments.follow {
         INTERRUPTED
@@ -119,6 +121,8 @@ struct Reading<'a> {
     /// Messages that are written and not flushed yet.
     unsettled: Vec<Received>,
     count: u64,
+    /// Partitions that cannot be read any more; the others are.
+    failed: BTreeSet<PartitionId>,
 }
 
 impl Reading<'_> {
@@ -143,12 +147,8 @@ impl Reading<'_> {
             let Some(message) = next else {
                 return Ok(false);
             };
-            self.write(message?)?;
-            let done = self
-                .arguments
-                .count
-                .is_some_and(|count| self.count >= count);
-            if done || self.output.is_gone() {
+            self.take(message)?;
+            if self.is_done() {
                 return Ok(false);
             }
             if self.gathered >= GATHER_SIZE {
@@ -157,6 +157,43 @@ impl Reading<'_> {
                     return Ok(true);
                 }
             }
+        }
+    }
+
+    /// Writes a message, or tells of a partition that is not read any more.
+    fn take(&mut self, message: Result<Received, Error>) -> Result<(), Problem> {
+        match message {
+            Ok(message) => self.write(message),
+            Err(error) => {
+                let Error::PartitionFailed { partition, .. } = &error else {
+                    return Err(error.into());
+                };
+                self.failed.insert(*partition);
+                eprintln!("{}", Problem::from(error));
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether nothing more is wanted, or of all that is wanted nothing can be read.
+    fn is_done(&self) -> bool {
+        let wanted = &self.arguments.partition;
+        let lost = |partition: &u32| self.failed.contains(&PartitionId(*partition));
+        self.arguments
+            .count
+            .is_some_and(|count| self.count >= count)
+            || self.output.is_gone()
+            || (!wanted.is_empty() && wanted.iter().all(lost))
+    }
+
+    /// Whether every partition could be read.
+    fn check(&self) -> Result<(), Problem> {
+        match self.failed.len() {
+            0 => Ok(()),
+            1 => Err(Problem::new("1 partition was not read to its end")),
+            failed => Err(Problem::new(format!(
+                "{failed} partitions were not read to their ends"
+            ))),
         }
     }
 
@@ -182,5 +219,51 @@ impl Reading<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cohort::{ClientError, ConsumerError};
+
+    use super::{BTreeSet, Error, Output, PartitionId, Reading};
+    use crate::arguments::{Arguments, Command, parse};
+
+    fn failed(partition: u32) -> Error {
+        Error::PartitionFailed {
+            partition: PartitionId(partition),
+            error: ConsumerError::Request(ClientError::Closed),
+        }
+    }
+
+    #[test]
+    fn other_partitions_are_read_when_one_cannot_be() {
+        let words = ["cohort", "consume", "s", "t", "-p", "1", "-p", "2"];
+        let Ok(Arguments {
+            command: Command::Consume(arguments),
+            ..
+        }) = parse(words.map(Into::into))
+        else {
+            panic!()
+        };
+        let mut output = Output::new();
+        let mut reading = Reading {
+            arguments: &arguments,
+            output: &mut output,
+            gathered: 0,
+            unsettled: Vec::new(),
+            count: 0,
+            failed: BTreeSet::new(),
+        };
+        reading.check().unwrap();
+        reading.take(Err(failed(2))).unwrap();
+        assert!(!reading.is_done());
+        let problem = reading.check().unwrap_err().to_string();
+        assert_eq!(problem, "cohort: 1 partition was not read to its end");
+        // There is nothing left to wait for.
+        reading.take(Err(failed(1))).unwrap();
+        assert!(reading.is_done());
+        // What is wrong with the whole ends it.
+        reading.take(Err(Error::Closed)).unwrap_err();
     }
 }

@@ -432,6 +432,10 @@ pub(crate) fn write_ownership(writer: &mut Writer, ownership: &Ownership) {
         None => writer.u8(0),
         Some(ResetTo::Nothing) => writer.u8(1),
         Some(ResetTo::Offset(offset)) => writer.u8(2).u64(offset.0),
+        Some(ResetTo::Start(start)) => {
+            let (kind, timestamp) = start.parts();
+            writer.u8(3).u8(kind).u64(timestamp.0)
+        }
     };
 }
 

@@ -38,7 +38,7 @@ impl Record {
         if epoch > self.fence {
             self.raise(epoch, holder);
             self.stored = match reset {
-                ResetTo::Nothing => None,
+                ResetTo::Nothing | ResetTo::Start(_) => None,
                 ResetTo::Offset(offset) => Some(offset),
             };
         }

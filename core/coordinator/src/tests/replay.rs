@@ -11,8 +11,14 @@ use super::{
 };
 use crate::{
     ConsumerGroups, GroupsSnapshot, MoveSnapshot, OwnershipSnapshot, Reset, ResetSnapshot, ResetTo,
-    RestoreContext, RestoreError,
+    RestoreContext, RestoreError, StartPolicy,
 };
+
+/// Puts another reset where there is one.
+fn reset(snapshot: &mut GroupsSnapshot, to: ResetTo) {
+    let moving = snapshot.groups[0].ownership[0].moving.as_mut();
+    moving.unwrap().reset = Some(to.into());
+}
 
 /// Makes a snapshot another one.
 type Spoil = fn(&mut GroupsSnapshot);
@@ -32,6 +38,7 @@ fn rich() -> Table {
     let partitions = Vec::from([
         (PartitionId(0), ResetTo::Nothing),
         (PartitionId(1), ResetTo::Offset(Offset(0))),
+        (PartitionId(2), ResetTo::Start(StartPolicy::Latest)),
     ]);
     let at = table.next();
     table
@@ -79,6 +86,7 @@ fn resets_are_told_apart_in_bytes() {
         None,
         Some(ResetTo::Nothing),
         Some(ResetTo::Offset(Offset(0))),
+        Some(ResetTo::Start(StartPolicy::Latest)),
     ];
     for reset in resets {
         let entry = OwnershipSnapshot {
@@ -135,7 +143,7 @@ fn later_versions_are_refused() {
 
 #[test]
 fn contradictions_are_refused_and_named() {
-    let spoilt: [(&str, Spoil); 17] = [
+    let spoilt: [(&str, Spoil); 19] = [
         ("group id 1 with next id 1", |it| {
             it.next_group = ConsumerGroupId(1)
         }),
@@ -169,6 +177,14 @@ fn contradictions_are_refused_and_named() {
         ("partition 0", |it| {
             it.groups[0].ownership[0].moving.as_mut().unwrap().epoch = Epoch(1_001);
         }),
+        ("partition 2", |it| {
+            let moving = it.groups[0].ownership[2].moving.as_mut().unwrap();
+            moving.reset.as_mut().unwrap().offset = Some(Offset(1));
+        }),
+        ("partition 2", |it| {
+            let moving = it.groups[0].ownership[2].moving.as_mut().unwrap();
+            moving.reset.as_mut().unwrap().start = Some((3, at(1).timestamp));
+        }),
     ];
     let sound = snapshot(&rich());
     assert!(restore(sound.clone()).is_ok());
@@ -192,7 +208,7 @@ fn digest_differs_in_every_field() {
     let rich = rich();
     let mut digests = Vec::from([digest(&rich.group)]);
     let sound = snapshot(&rich);
-    let changes: [Spoil; 13] = [
+    let changes: [Spoil; 15] = [
         |it| it.groups[0].name.push('x'),
         |it| it.groups[0].created = Op(2),
         |it| it.groups[0].options.start = 1,
@@ -205,6 +221,8 @@ fn digest_differs_in_every_field() {
         |it| it.groups[0].members[1].address.push('0'),
         |it| it.groups[0].members[2].detached = false,
         |it| it.groups[0].ownership[0].moving.as_mut().unwrap().reset = None,
+        |it| reset(it, ResetTo::Start(StartPolicy::Earliest)),
+        |it| reset(it, ResetTo::Start(StartPolicy::Timestamp(at(3).timestamp))),
         |it| it.groups[0].ownership[1].moving.as_mut().unwrap().since.0 += 1,
     ];
     for change in changes {

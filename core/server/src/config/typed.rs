@@ -225,6 +225,7 @@ impl ClusterLimits {
                 topics_per_stream: values.count("cluster.limits.topics_per_stream"),
                 partitions_per_topic: values.count("cluster.limits.partitions_per_topic"),
                 partitions: values.count("cluster.limits.partitions"),
+                ..catalog::Limits::INITIAL
             },
             producers_per_partition: values.count("cluster.limits.producers_per_partition"),
             consumers_per_partition: values.count("cluster.limits.consumers_per_partition"),

@@ -393,7 +393,10 @@ impl MetadataHost {
                 | Change::TopicRenamed { .. }
                 | Change::TopicDeleted { .. }
                 | Change::PartitionsCreated { .. }
-                | Change::PartitionsDeleted { .. } => {}
+                | Change::PartitionsDeleted { .. }
+                | Change::ConsumerGroupCreated { .. }
+                | Change::ConsumerGroupChanged { .. }
+                | Change::ConsumerGroupDeleted { .. } => {}
             }
         }
     }

@@ -118,7 +118,7 @@ impl Pair {
     }
 
     /// Everything that groups have is what the model says, and a poll begins where it says.
-    pub(super) fn check_groups(&mut self) {
+    pub(super) fn check_groups(&self) {
         let time = self.node.time;
         for (partition, model) in &self.model.partitions {
             let (key, incarnation) = (key(*partition), model.incarnation);
@@ -135,6 +135,44 @@ impl Pair {
 }
 
 impl Model {
+    /// `None` when the request is none of a group's.
+    pub(super) fn try_group(
+        &mut self,
+        time: u64,
+        request: &DataRequest,
+    ) -> Option<Result<DataResult, Refusal>> {
+        if let DataRequest::DropGroup { dropped, group, .. } = request {
+            self.dropped = self.dropped.max(dropped.0);
+            if let Some(model) = self.partitions.get_mut(&request.key().partition.0) {
+                model.groups.remove(group);
+            }
+            return Some(Ok(DataResult::GroupDropped { group: *group }));
+        }
+        let DataRequest::Group {
+            admitted,
+            group,
+            command,
+            ..
+        } = request
+        else {
+            return None;
+        };
+        let (admitted, group, dropped) = (*admitted, *group, Op(self.dropped));
+        let model = match self.named(request) {
+            Ok(model) => model,
+            Err(refusal) => return Some(Err(refusal)),
+        };
+        if !model.groups.contains_key(&group) && admitted < dropped {
+            return Some(Err(Refusal::GroupGone { admitted, dropped }));
+        }
+        let record = model.groups.get(&group).copied().unwrap_or_default();
+        let (record, outcome) = model.command(record, *command, time);
+        if record.fence > Epoch(0) {
+            model.groups.insert(group, record);
+        }
+        Some(outcome.map(|()| DataResult::Record { group, record }))
+    }
+
     /// A result with the start as an offset, which the state machine leaves open when it would have to
     /// look into a segment. What is said of a partition that is gone since is not looked at.
     pub(super) fn shown(&self, request: &DataRequest, result: DataResult, time: u64) -> DataResult {

@@ -21,7 +21,7 @@ pub(super) struct ModelPartition {
 
 #[derive(Debug, Default)]
 pub(super) struct Model {
-    dropped: u64,
+    pub(super) dropped: u64,
     pub(super) partitions: BTreeMap<u32, ModelPartition>,
 }
 
@@ -83,11 +83,13 @@ impl ModelPartition {
 
 impl Model {
     pub(super) fn apply(&mut self, time: u64, request: &DataRequest) -> DataResult {
-        self.try_apply(time, request)
+        let of_group = self.try_group(time, request);
+        of_group
+            .unwrap_or_else(|| self.try_apply(time, request))
             .unwrap_or_else(DataResult::Failed)
     }
 
-    fn named(&mut self, request: &DataRequest) -> Result<&mut ModelPartition, Refusal> {
+    pub(super) fn named(&mut self, request: &DataRequest) -> Result<&mut ModelPartition, Refusal> {
         let partition = request.key().partition.0;
         let model = self.partitions.get_mut(&partition).ok_or(Absent::NotHere)?;
         let (here, named) = (model.incarnation, request.incarnation());
@@ -164,32 +166,8 @@ impl Model {
                 let start = Offset(model.start);
                 Ok(DataResult::HeadTruncated { start })
             }
-            DataRequest::Group {
-                admitted,
-                group,
-                command,
-                ..
-            } => {
-                let dropped = Op(self.dropped);
-                let admitted = *admitted;
-                let model = self.named(request)?;
-                if !model.groups.contains_key(group) && admitted < dropped {
-                    return Err(Refusal::GroupGone { admitted, dropped });
-                }
-                let record = model.groups.get(group).copied().unwrap_or_default();
-                let (record, outcome) = model.command(record, *command, time);
-                if record.fence > Epoch(0) {
-                    model.groups.insert(*group, record);
-                }
-                let group = *group;
-                outcome.map(|()| DataResult::Record { group, record })
-            }
-            DataRequest::DropGroup { dropped, group, .. } => {
-                self.dropped = self.dropped.max(dropped.0);
-                if let Some(model) = self.partitions.get_mut(&partition) {
-                    model.groups.remove(group);
-                }
-                Ok(DataResult::GroupDropped { group: *group })
+            DataRequest::Group { .. } | DataRequest::DropGroup { .. } => {
+                unreachable!("tried before")
             }
         }
     }
