@@ -157,6 +157,13 @@ impl Shard {
                 if matches!(request, Request::GetTopic(_)) {
                     self.gather(slot, Gather::Topic(None), 1);
                 }
+                if let Request::ResetConsumerOffset(reset) = &request
+                    && let Ok(topic) = self.projection.resolve(&reset.stream, &reset.topic)
+                    && let Ok(group) = topic.find_group(&reset.group)
+                {
+                    let key = group_key(topic, group.id());
+                    self.gather(slot, Gather::Reset(key), 1);
+                }
                 if matches!(request, Request::GetConsumerGroup(_)) {
                     self.gather(slot, Gather::Group(None), 1);
                 }
@@ -463,9 +470,7 @@ impl Shard {
     fn route_release(&mut self, ask: &Ask<'_>, release: ReleasePartition) -> Result<(), Failure> {
         self.check_sections(release.sections.len())?;
         Self::check_distinct(release.sections.iter().map(|section| section.partition))?;
-        let topic = self
-            .projection
-            .resolve(&release.stream, &release.topic)?;
+        let topic = self.projection.resolve(&release.stream, &release.topic)?;
         let reader = group_reader(ask, topic, &release.group)?;
         let mut results = Vec::with_capacity(release.sections.len());
         let mut sections = Vec::with_capacity(release.sections.len());

@@ -3,12 +3,13 @@
 use alloc::{collections::VecDeque, format, vec, vec::Vec};
 
 use bytes::Bytes;
-use catalog::GroupKey;
+use catalog::{CachedReply, GroupKey, Membership};
 use partition::{DataResult, Refusal};
 use wire::{
-    Batch, ClusterMetadata, Command, Counter, DeleteResult, Epoch, ErrorCode, Event, FRAME_HEADER_SIZE,
-    FRAME_SIZE_MAX, Failure, FrameHeader, GroupPrimary, OffsetsDeleted, OffsetsStored, Op,
-    PollResult, Polled, ReplicaId, Reply, SendResult, Sent, Stats, StoreResult, View,
+    Batch, ClusterMetadata, Command, Counter, DeleteResult, Epoch, ErrorCode, Event,
+    FRAME_HEADER_SIZE, FRAME_SIZE_MAX, Failure, FrameHeader, GroupPrimary, Identifier,
+    OffsetsDeleted, OffsetsStored, Op, PollResult, Polled, ReplicaId, Reply, Request,
+    RequestNumber, SendResult, Sent, Stats, StoreResult, SyncConsumerGroup, View,
 };
 
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
     counters::Counters,
     fencing::revocation_changed,
     pending::{Gather, InFlight},
-    work::{OffsetsOf, Origin, PartitionOffsets, Work},
+    work::{Caller, CatalogWork, OffsetsOf, Origin, PartitionOffsets, Work},
 };
 
 impl Shard {
@@ -91,14 +92,7 @@ impl Shard {
                 self.on_group(slot, op, details);
             }
             Ok(Output::Reply(reply)) => self.finish_with(slot, op, primary, Ok(reply)),
-            Ok(Output::Executed(cached)) => {
-                if let Some(request) = self.pending.close(slot) {
-                    let header = FrameHeader::reply(&request.header, cached.status);
-                    let header = header.with_primary(op, primary.primary, primary.view);
-                    self.send_frame(request.connection, header, vec![cached.body]);
-                    self.discharge(&request);
-                }
-            }
+            Ok(Output::Executed(cached)) => self.on_executed(slot, (op, primary), cached),
             Ok(output) => {
                 self.collect(slot, output, primary.primary);
                 if left == 0 {
@@ -106,6 +100,109 @@ impl Shard {
                 }
             }
         }
+    }
+
+    /// A metadata command was executed, now or before.
+    fn on_executed(&mut self, slot: Slot, (op, primary): (Op, GroupPrimary), cached: CachedReply) {
+        let Some(request) = self.pending.find(slot) else {
+            return;
+        };
+        let succeeded = cached.status == 0;
+        let joined = request.header.code == Command::JoinConsumerGroup.code();
+        let connection = request.connection;
+        if succeeded && joined {
+            return self.sync_joined(slot, connection, cached.body);
+        }
+        if succeeded && let Gather::Reset(key) = request.gather {
+            let waits = ResetWait {
+                slot,
+                key,
+                until: self.desk.now.after(RESET_TIMEOUT),
+                op,
+                primary,
+                cached,
+            };
+            self.resets.push(waits);
+            return self.answer_resets();
+        }
+        self.send_executed(slot, (op, primary), cached);
+    }
+
+    fn send_executed(
+        &mut self,
+        slot: Slot,
+        (op, primary): (Op, GroupPrimary),
+        cached: CachedReply,
+    ) {
+        if let Some(request) = self.pending.close(slot) {
+            let header = FrameHeader::reply(&request.header, cached.status);
+            let header = header.with_primary(op, primary.primary, primary.view);
+            self.send_frame(request.connection, header, vec![cached.body]);
+            self.discharge(&request);
+        }
+    }
+
+    /// A join is answered with the assignment as it is now; only the membership is kept for retries.
+    fn sync_joined(&mut self, slot: Slot, connection: Option<ConnectionId>, body: Bytes) {
+        let membership = Membership::decode(body).expect("the client table keeps our own");
+        let found = connection.and_then(|id| self.connections.find(id));
+        let Some((binding, peer)) = found.and_then(|it| Some((it.binding?, it.peer))) else {
+            let text = "the session has ended since";
+            return self.fail(slot, Failure::new(ErrorCode::SessionNotFound, text));
+        };
+        let key = membership.key;
+        let request = Request::SyncConsumerGroup(SyncConsumerGroup {
+            stream: Identifier::Number(key.stream.0),
+            topic: Identifier::Number(key.topic.0),
+            group: Identifier::Number(key.group.0),
+        });
+        let caller = Caller {
+            binding,
+            request: RequestNumber(0),
+        };
+        let work = CatalogWork {
+            caller,
+            peer,
+            request,
+        };
+        self.gather(slot, Gather::One, 1);
+        self.dispatch(slot, ShardId(0), Work::Catalog(work));
+    }
+
+    /// Answers the resets that the data groups have carried out, and those that take too long.
+    pub(crate) fn answer_resets(&mut self) {
+        let now = self.desk.now.monotonic;
+        let (done, waiting) = core::mem::take(&mut self.resets)
+            .into_iter()
+            .partition(|wait| wait.until <= now || self.is_reset(wait));
+        self.resets = waiting;
+        for wait in done {
+            let is_reset = self.is_reset(&wait);
+            let ResetWait {
+                slot,
+                op,
+                primary,
+                cached,
+                ..
+            } = wait;
+            if is_reset {
+                self.send_executed(slot, (op, primary), cached);
+            } else {
+                let text = format!(
+                    "the reset is committed as metadata op {op}, and not carried out yet; send it again under the same number"
+                );
+                self.fail(slot, Failure::new(ErrorCode::Retry, text));
+            }
+        }
+    }
+
+    fn is_reset(&self, wait: &ResetWait) -> bool {
+        let group = self.projection.group(&wait.key);
+        self.projection.applied() >= wait.op
+            && group.is_none_or(|group| {
+                let mut moves = group.moves();
+                moves.all(|(_, view)| view.moving().is_none_or(|moving| moving.reset.is_none()))
+            })
     }
 
     fn finish_with(
@@ -312,7 +409,9 @@ impl Shard {
             Gather::Release(sections) => Reply::PartitionsReleased(wire::PartitionsReleased {
                 sections: sections.into_iter().map(|(result, _)| result).collect(),
             }),
-            Gather::One | Gather::Topic(None) | Gather::Group(None) => Reply::Done,
+            Gather::One | Gather::Reset(_) | Gather::Topic(None) | Gather::Group(None) => {
+                Reply::Done
+            }
         };
         self.send_reply(&request, op, primary, Ok(reply));
         self.discharge(&request);
@@ -454,6 +553,20 @@ impl Shard {
         }
     }
 }
+
+/// A reset that is committed in the metadata and waits for the data groups.
+#[derive(Debug)]
+pub(crate) struct ResetWait {
+    slot: Slot,
+    key: GroupKey,
+    until: u64,
+    op: Op,
+    primary: GroupPrimary,
+    cached: CachedReply,
+}
+
+/// How long a reset waits for the data groups before its client has to ask again, nanoseconds.
+const RESET_TIMEOUT: u64 = 10_000_000_000;
 
 type WriteResults = Vec<(u16, Result<DataResult, Failure>)>;
 

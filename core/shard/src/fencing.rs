@@ -5,9 +5,7 @@ use alloc::{collections::BTreeMap, format, vec::Vec};
 
 use catalog::{GroupKey, Projection};
 use coordinator::{Admission, Claim, GroupProjection, Holder, Intent, StartPolicy};
-use partition::{
-    DataGroup, DataRequest, EpochHolder, FenceOffset, Grant, GroupCommand, GroupRecord, PollRight,
-};
+use partition::{DataGroup, DataRequest, EpochHolder, FenceOffset, Grant, GroupCommand, PollRight};
 use wire::{
     ConsumerGroupId, Epoch, ErrorCode, Failure, GroupStart, Incarnation, Offset, Op, PartitionId,
     PartitionKey, PollStrategy, View,
@@ -102,11 +100,8 @@ pub(crate) const fn holder_of(holder: &Holder) -> EpochHolder {
 /// Whether a poll of a group's partition may read, and from where.
 #[derive(Clone, Debug)]
 pub(crate) enum Gate {
-    Open {
-        record: GroupRecord,
-        held_since: Epoch,
-        strategy: PollStrategy,
-    },
+    /// From here.
+    Open(PollStrategy),
     /// This has to be committed first.
     Fence(DataRequest),
     /// Not before the group changes.
@@ -159,11 +154,7 @@ pub(crate) fn gate(
                     _,
                 ) => other,
             };
-            Gate::Open {
-                record,
-                held_since: granted.held_since,
-                strategy,
-            }
+            Gate::Open(strategy)
         }
     }
 }
@@ -266,10 +257,7 @@ impl ViewMemory {
 
     /// The fence as it was when the view began.
     pub(crate) fn fence(&self, key: PartitionKey, group: ConsumerGroupId) -> Epoch {
-        self.fences
-            .get(&(key, group))
-            .copied()
-            .unwrap_or(Epoch(0))
+        self.fences.get(&(key, group)).copied().unwrap_or(Epoch(0))
     }
 
     /// A poll was answered with messages up to `last`.
@@ -279,7 +267,10 @@ impl ViewMemory {
         held_since: Epoch,
         last: Offset,
     ) {
-        let entry = self.polled.entry((key, group)).or_insert((held_since, last));
+        let entry = self
+            .polled
+            .entry((key, group))
+            .or_insert((held_since, last));
         *entry = match *entry {
             (since, before) if since == held_since => (since, before.max(last)),
             _ => (held_since, last),

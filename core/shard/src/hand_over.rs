@@ -134,7 +134,12 @@ impl HandOvers {
     }
 
     /// Milliseconds that a revocation still has, by the clock of this node.
-    pub(crate) fn time_left(&self, key: &GroupKey, partition: PartitionId, now: u64) -> Option<u32> {
+    pub(crate) fn time_left(
+        &self,
+        key: &GroupKey,
+        partition: PartitionId,
+        now: u64,
+    ) -> Option<u32> {
         let due = self.open.get(&(*key, partition))?.due?;
         let left = due.saturating_sub(now) / 1_000_000;
         Some(u32::try_from(left).unwrap_or(u32::MAX))
@@ -423,7 +428,12 @@ impl Shard {
 }
 
 impl HandOvers {
-    fn fence(&mut self, place: Place, (epoch, why): (Epoch, Option<HandOver>), queue: impl FnOnce()) {
+    fn fence(
+        &mut self,
+        place: Place,
+        (epoch, why): (Epoch, Option<HandOver>),
+        queue: impl FnOnce(),
+    ) {
         let Some(open) = self.open.get_mut(&place) else {
             return;
         };

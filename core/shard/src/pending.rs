@@ -2,6 +2,7 @@
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
+use catalog::GroupKey;
 use wire::{Command, FrameHeader, GroupPrimary, PollResult, SendResult, ShardId, TopicDetails};
 
 use crate::{ConnectionId, Slot};
@@ -44,6 +45,9 @@ pub(crate) enum Gather {
     Topic(Option<TopicDetails>),
     /// First the catalog tells the consumer group, then the data groups how far it has got.
     Group(Option<wire::ConsumerGroupDetails>),
+    /// There is one answer, and it is the reply once the data groups have carried out the reset of this
+    /// consumer group.
+    Reset(GroupKey),
 }
 
 /// The requests in flight of one shard.
@@ -133,7 +137,8 @@ impl Pending {
                 | Gather::Groups(_)
                 | Gather::Counters(_)
                 | Gather::Topic(_)
-                | Gather::Group(_) => None,
+                | Gather::Group(_)
+                | Gather::Reset(_) => None,
             })
     }
 }

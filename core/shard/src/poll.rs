@@ -9,10 +9,10 @@ use alloc::{
 use bytes::Bytes;
 use catalog::Projection;
 use partition::{
-    Batches, DataRequest, DataResult, FileRead, GroupRecord, PollError, Read, ReadQuery, SegmentId,
+    Batches, DataRequest, DataResult, FileRead, PollError, Read, ReadQuery, SegmentId,
 };
 use wire::{
-    ConsensusGroup, Epoch, ErrorCode, Failure, Incarnation, Offset, Op, PartitionId, PartitionKey,
+    ConsensusGroup, ErrorCode, Failure, Incarnation, Offset, Op, PartitionId, PartitionKey,
     PollResult, PollStrategy, StreamId, TopicId,
 };
 
@@ -303,7 +303,7 @@ impl Polls {
                 Some(host) if host.member.serves() => {
                     let primary = host.member.primary().primary;
                     match poll.gate(around.projection, host, &section) {
-                        Gate::Open { strategy, .. } => {
+                        Gate::Open(strategy) => {
                             let query = poll.query(strategy);
                             let outcome = host.state.read(address.key, address.incarnation, &query);
                             self.on_outcome(around, id, &section, outcome);
@@ -505,11 +505,7 @@ impl Poll {
     /// Whether a section may be read. A single consumer always may.
     fn gate(&self, projection: &Projection, host: &DataHost, section: &PollSectionWork) -> Gate {
         match &self.work.reader {
-            Reader::Single(_) => Gate::Open {
-                record: GroupRecord::default(),
-                held_since: Epoch(0),
-                strategy: section.strategy,
-            },
+            Reader::Single(_) => Gate::Open(section.strategy),
             Reader::Group(reader) => {
                 let asked = (&section.address, section.epoch, section.strategy);
                 fencing::gate(projection, &host.state, reader, asked)
@@ -585,7 +581,7 @@ impl Poll {
                 continue;
             }
             match self.gate(around.projection, host, section) {
-                Gate::Open { .. } => {}
+                Gate::Open(_) => {}
                 Gate::Fence(_) if self.fenced < FENCED_MAX => return false,
                 Gate::Fence(_) => refuse(&mut self.results[at].1, not_fenced()),
                 Gate::Waits(failure) | Gate::Refused(failure) => {

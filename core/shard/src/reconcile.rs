@@ -27,6 +27,9 @@ impl Shard {
             }
         }
         self.unpark();
+        if !self.resets.is_empty() {
+            self.answer_resets();
+        }
     }
 
     fn on_change(&mut self, op: Op, change: &Change) {
@@ -93,15 +96,12 @@ impl Shard {
                 };
                 self.on_group_deleted(key, members, (op, partitions));
             }
-            Change::ConsumerGroupCreated { .. } => {}
             Change::StreamCreated { .. }
             | Change::StreamRenamed { .. }
             | Change::StreamDeleted { .. }
             | Change::TopicRenamed { .. }
             | Change::SessionRegistered { .. }
-            | Change::ConsumerGroupCreated { .. }
-            | Change::ConsumerGroupChanged { .. }
-            | Change::ConsumerGroupDeleted { .. } => {}
+            | Change::ConsumerGroupCreated { .. } => {}
         }
     }
 

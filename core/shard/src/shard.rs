@@ -16,6 +16,7 @@ use wire::{ConsensusGroup, ErrorCode, Event, Failure, FrameHeader, Op, ServerSto
 use crate::{
     Answer, Binding, Config, ConnectionId, Effect, GroupSnapshot, Input, MeshMessage, Note, Output,
     ShardId, StateSnapshot,
+    answers::ResetWait,
     connection::{Connections, Flow},
     counters::Counters,
     desk::{Desk, Written},
@@ -89,6 +90,8 @@ pub struct Shard {
     /// What waits until its consumer group changes, in the order of arrival, each with the time when the
     /// wait ends and what is answered then.
     group_waits: BTreeMap<(GroupKey, u64), (u64, Origin, GroupWrite, Failure)>,
+    /// Resets that the data groups have not carried out yet.
+    pub(crate) resets: Vec<ResetWait>,
     signs: Signs,
     /// Events that a connection gets after the reply that it waits for.
     pub(crate) delayed: BTreeMap<ConnectionId, Event>,
@@ -135,6 +138,7 @@ impl Shard {
             work: VecDeque::new(),
             parked: BTreeMap::new(),
             parked_count: 0,
+            resets: Vec::new(),
             signs: Signs::new(config.liveness_interval),
             delayed: BTreeMap::new(),
             verifier: Verifier::default(),
@@ -799,7 +803,8 @@ impl Shard {
         let waiting = core::mem::take(&mut self.group_waits);
         for (key, (until, origin, write, failure)) in waiting {
             if until > now {
-                self.group_waits.insert(key, (until, origin, write, failure));
+                self.group_waits
+                    .insert(key, (until, origin, write, failure));
             } else {
                 let refused = Work::GroupWrite(write).refused(&failure);
                 self.desk.answer(origin, Answer::without_group(refused));
@@ -888,6 +893,9 @@ impl Shard {
         }
         if !self.group_waits.is_empty() {
             self.expire_group_waits();
+        }
+        if !self.resets.is_empty() {
+            self.answer_resets();
         }
         if now >= self.reconcile_due {
             self.reconcile_due = now.saturating_add(RECONCILE_INTERVAL);

@@ -233,8 +233,6 @@ impl DataHost {
                 DataResult::GroupDropped { group } => self.memory.forget(key, group),
                 DataResult::Stored { .. }
                 | DataResult::OffsetDeleted { .. }
-                | DataResult::Record { .. }
-                | DataResult::GroupDropped { .. }
                 | DataResult::Failed(_) => {}
             }
             match waiters.next() {
