@@ -234,7 +234,14 @@ pub(crate) fn read_password(path: &Path) -> Result<String, Problem> {
             .and_then(|file| file.take(PASSWORD_FILE_SIZE_MAX).read_to_string(&mut text))
     };
     read.map_err(|error| Problem::file(path, &error))?;
+    let size = u64::try_from(text.len()).unwrap_or(u64::MAX);
     match text.lines().next() {
+        Some(line) if line.len() == text.len() && size == PASSWORD_FILE_SIZE_MAX => {
+            Err(Problem::usage(format!(
+                "{}: the first line is too long for a password: 255 bytes are allowed",
+                path.display()
+            )))
+        }
         Some(line) if !line.is_empty() => Ok(line.to_string()),
         Some(_) | None => Err(Problem::usage(format!(
             "{}: the first line holds no password",
@@ -424,6 +431,9 @@ mod tests {
         let path = directory.path().join("pw");
         std::fs::write(&path, "secret word\nmore\n").unwrap();
         assert_eq!(read_password(&path).unwrap(), "secret word");
+        std::fs::write(&path, "x".repeat(5_000)).unwrap();
+        let problem = read_password(&path).unwrap_err().to_string();
+        assert!(problem.contains("255 bytes are allowed"), "{problem}");
         std::fs::write(&path, "\n").unwrap();
         assert!(read_password(&path).is_err());
         assert!(read_password(Path::new("/nowhere/pw")).is_err());

@@ -1,11 +1,14 @@
 //! What needs a terminal: passwords without echo, a line that shows progress.
 
 use std::{
-    io::{self, BufRead, IsTerminal, Write},
+    io::{self, IsTerminal, Read, Write},
     time::{Duration, Instant},
 };
 
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::{
+    process::{Signal, getpid, kill_process},
+    termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr},
+};
 
 use crate::context::can_ask;
 
@@ -15,13 +18,19 @@ pub(crate) fn ask_password(prompt: &str) -> io::Result<String> {
         return Err(io::Error::other("there is no terminal to ask on"));
     }
     let mut standard_error = io::stderr();
+    let quiet = Quiet::new()?;
     write!(standard_error, "{prompt}")?;
     standard_error.flush()?;
-    let quiet = Quiet::new()?;
-    let mut line = String::new();
-    io::stdin().lock().read_line(&mut line)?;
+    // One read is one line.
+    let mut typed = [0; 4_096];
+    let length = io::stdin().lock().read(&mut typed)?;
     drop(quiet);
     writeln!(standard_error)?;
+    let line = &typed[..length];
+    if line.ends_with(&[CTRL_C]) {
+        kill_process(getpid(), Signal::INT)?;
+    }
+    let line = str::from_utf8(line).map_err(io::Error::other)?;
     let password = line.trim_end_matches(['\r', '\n']);
     if password.is_empty() {
         return Err(io::Error::other("nothing was typed"));
@@ -29,7 +38,11 @@ pub(crate) fn ask_password(prompt: &str) -> io::Result<String> {
     Ok(password.to_string())
 }
 
-/// The terminal without echo, until it is dropped.
+/// What ctrl-C types where it is no signal.
+const CTRL_C: u8 = 3;
+
+/// The terminal without echo, until it is dropped. Ctrl-C ends the line that is typed, instead of the process,
+/// which would leave the terminal as it is now.
 struct Quiet {
     before: Termios,
 }
@@ -38,7 +51,10 @@ impl Quiet {
     fn new() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut without = before.clone();
-        without.local_modes.remove(LocalModes::ECHO);
+        without
+            .local_modes
+            .remove(LocalModes::ECHO | LocalModes::ISIG);
+        without.special_codes[SpecialCodeIndex::VEOL] = CTRL_C;
         tcsetattr(io::stdin(), OptionalActions::Flush, &without)?;
         Ok(Self { before })
     }

@@ -6,14 +6,21 @@
 mod fake;
 
 use std::{
+    ffi::OsStr,
+    fs::File,
     future::Future,
-    io::Write,
+    io::{Read, Write},
+    os::unix::{ffi::OsStrExt, process::ExitStatusExt},
     process::{Child, Command, Output, Stdio},
     time::Duration,
 };
 
 use fake::Fake;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{LocalModes, tcgetattr},
+};
 
 fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -111,4 +118,45 @@ fn a_ping_that_is_stopped_sums_up() {
         assert_eq!(output.status.code(), Some(130));
         assert!(text(&output.stdout).contains("\"answered\": "));
     });
+}
+
+/// A terminal: the side of whoever types, and that of the command.
+fn terminal() -> (File, File) {
+    let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&keyboard).expect("a terminal");
+    unlockpt(&keyboard).expect("a terminal");
+    let name = ptsname(&keyboard, Vec::new()).expect("a terminal has a name");
+    let screen = File::options()
+        .read(true)
+        .write(true)
+        .open(OsStr::from_bytes(name.as_bytes()));
+    (File::from(keyboard), screen.expect("the terminal opens"))
+}
+
+#[test]
+fn a_terminal_that_was_asked_for_a_password_echoes_again_after_ctrl_c() {
+    let (mut keyboard, screen) = terminal();
+    let side = || Stdio::from(screen.try_clone().expect("a handle"));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_cohort"))
+        .args(["stream", "list"])
+        .env_clear()
+        .stdin(side())
+        .stderr(side())
+        .spawn()
+        .expect("the binary runs");
+    let mut shown = Vec::new();
+    while !shown.ends_with(b"Password of root: ") {
+        let mut byte = [0];
+        keyboard.read_exact(&mut byte).expect("it asks");
+        shown.extend(byte);
+    }
+    let modes = || tcgetattr(&screen).expect("a terminal").local_modes;
+    assert!(!modes().contains(LocalModes::ECHO));
+    // The line end is for a command that takes ctrl-C for nothing.
+    keyboard
+        .write_all(b"secret\x03\n")
+        .expect("it can be typed");
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.signal(), Some(Signal::INT.as_raw()));
+    assert!(modes().contains(LocalModes::ECHO | LocalModes::ISIG));
 }

@@ -1,7 +1,7 @@
-//! The client side of Cohort as state machines: session, producer, consumer. Performs no I/O.
+//! The client side of Cohort as state machines: session, producer, consumers. Performs no I/O.
 //!
 //! [`Session`] keeps one session alive over its connections and answers each request exactly once, with a
-//! reply or an error. [`Producer`] and [`Consumer`] sit on top: they emit requests for a session and take
+//! reply or an error. [`Producer`], [`Consumer`] and [`GroupConsumer`] sit on top: they emit requests for a session and take
 //! its answers. All of them take events with the time as an argument (`handle(now, …)`), give effects
 //! (`next_effect()`) and say when they want to be called again (`deadline()`). They know no clock and no
 //! randomness of their own: ids and seeds are arguments.
@@ -16,9 +16,12 @@ extern crate alloc;
 extern crate std;
 
 mod backoff;
+mod chunk;
 mod consumer;
+mod consumer_group;
 mod error;
 mod frames;
+mod frontier;
 #[cfg(test)]
 mod lossy;
 mod producer;
@@ -29,6 +32,10 @@ pub use backoff::Backoff;
 pub use consumer::{
     Consumer, ConsumerConfig, ConsumerEffect, ConsumerError, ConsumerEvent, ConsumerInput,
     Delivery, Progress, Start, StoreMode,
+};
+pub use consumer_group::{
+    FencingToken, GroupConsumer, GroupConsumerConfig, GroupEffect, GroupEvent, GroupInput,
+    HeldPartition, LossReason,
 };
 pub use error::{ClientError, ErrorClass};
 pub use frames::{Frame, missing_bytes, next_frame};

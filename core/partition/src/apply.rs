@@ -84,7 +84,7 @@ impl DataGroup {
                 incarnation,
                 offset,
             } => self.truncate_head(key, incarnation, offset),
-            DataRequest::Group {
+            DataRequest::ConsumerGroup {
                 key,
                 incarnation,
                 admitted,
@@ -99,7 +99,7 @@ impl DataGroup {
                 };
                 self.apply_group(name, command, timestamp)
             }
-            DataRequest::DropGroup {
+            DataRequest::DropConsumerGroup {
                 key,
                 dropped,
                 group,

@@ -25,7 +25,7 @@ impl DataGroup {
         group: ConsumerGroupId,
     ) -> Result<GroupRecord, Absent> {
         let partition = self.partition(key, incarnation)?;
-        let record = partition.groups.find(group).unwrap_or_default();
+        let record = partition.consumer_groups.find(group).unwrap_or_default();
         Ok(record.shown())
     }
 
@@ -42,7 +42,7 @@ impl DataGroup {
         group: ConsumerGroupId,
     ) -> Result<Option<Offset>, Absent> {
         let partition = self.partition(key, incarnation)?;
-        let record = partition.groups.find(group).unwrap_or_default();
+        let record = partition.consumer_groups.find(group).unwrap_or_default();
         let next = record.shown().next();
         Ok(next.map(|start| partition.earliest_of(start)))
     }
@@ -53,7 +53,7 @@ impl DataGroup {
         key: PartitionKey,
     ) -> impl Iterator<Item = (ConsumerGroupId, GroupRecord)> {
         let partition = self.partitions.get(&key).into_iter();
-        partition.flat_map(|partition| partition.groups.iter())
+        partition.flat_map(|partition| partition.consumer_groups.iter())
     }
 
     /// Whether the holder of a grant may poll; asked when a poll begins and again when its answer is
@@ -70,7 +70,7 @@ impl DataGroup {
         grant: Grant,
     ) -> Result<PollRight, Refusal> {
         let partition = self.partition(key, incarnation)?;
-        let record = partition.groups.find(group).unwrap_or_default();
+        let record = partition.consumer_groups.find(group).unwrap_or_default();
         record.judge(grant)?;
         let shown = record.shown();
         Ok(if grant.epoch > shown.fence {
@@ -94,7 +94,7 @@ impl DataGroup {
         } = name;
         let dropped = self.dropped;
         let partition = self.partition_mut(key, incarnation)?;
-        let before = partition.groups.find(group);
+        let before = partition.consumer_groups.find(group);
         if before.is_none() && admitted < dropped {
             return Err(Refusal::GroupGone { admitted, dropped });
         }
@@ -115,7 +115,7 @@ impl DataGroup {
             }
         };
         if record != before {
-            partition.groups.put(group, record);
+            partition.consumer_groups.put(group, record);
         }
         result.map(|()| DataResult::Record {
             group,
@@ -132,8 +132,8 @@ impl DataGroup {
     ) -> DataResult {
         self.dropped = self.dropped.max(dropped);
         if let Some(partition) = self.partitions.get_mut(&key) {
-            partition.groups.remove(group);
+            partition.consumer_groups.remove(group);
         }
-        DataResult::GroupDropped { group }
+        DataResult::ConsumerGroupDropped { group }
     }
 }

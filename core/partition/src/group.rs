@@ -50,7 +50,7 @@ pub(crate) struct Partition {
     pub(crate) segments: Segments,
     pub(crate) producers: Producers,
     pub(crate) consumers: Offsets,
-    pub(crate) groups: Records,
+    pub(crate) consumer_groups: Records,
 
     // This node's own.
     /// Index of the open segment, or of its beginning; `None` until it is verified after a start.
@@ -399,7 +399,7 @@ impl Partition {
             segments: Segments::default(),
             producers: Producers::default(),
             consumers: Offsets::default(),
-            groups: Records::default(),
+            consumer_groups: Records::default(),
             index: None,
             damage: BTreeMap::new(),
         }
@@ -413,7 +413,7 @@ impl Partition {
             segments: Segments::restore(snapshot.segments),
             producers: Producers::restore(snapshot.producers),
             consumers: Offsets::restore(snapshot.consumers),
-            groups: Records::restore(snapshot.groups.iter().map(GroupSnapshot::record)),
+            consumer_groups: Records::restore(snapshot.groups.iter().map(GroupSnapshot::record)),
             index: None,
             damage: BTreeMap::new(),
         }
@@ -428,7 +428,7 @@ impl Partition {
             segments: self.segments.snapshot(),
             producers: self.producers.snapshot(),
             consumers: self.consumers.snapshot(),
-            groups: self.groups.iter().map(GroupSnapshot::of).collect(),
+            groups: self.consumer_groups.iter().map(GroupSnapshot::of).collect(),
         }
     }
 

@@ -157,7 +157,6 @@ impl Record {
         if epoch <= self.fence {
             return false;
         }
-        let holder = holder.filter(|holder| holder.member != MemberId(0));
         self.fence = epoch;
         self.member = holder.map_or(MemberId(0), |holder| holder.member);
         self.session = holder.map_or(SessionNumber(0), |holder| holder.session);

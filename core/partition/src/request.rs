@@ -89,7 +89,7 @@ pub enum DataRequest {
     },
     /// Fence, store or release for a consumer group. The group may be deleted: one admitted before what
     /// was dropped last changes what it finds, and makes nothing.
-    Group {
+    ConsumerGroup {
         /// The partition.
         key: PartitionKey,
         /// Its incarnation.
@@ -102,7 +102,7 @@ pub enum DataRequest {
         command: GroupCommand,
     },
     /// Forget a consumer group that is deleted.
-    DropGroup {
+    DropConsumerGroup {
         /// The partition.
         key: PartitionKey,
         /// Its incarnation as the proposer knew it; the group is forgotten whichever it is.
@@ -174,8 +174,8 @@ impl DataRequest {
             | Self::StoreOffset { key, .. }
             | Self::DeleteOffset { key, .. }
             | Self::TruncateHead { key, .. }
-            | Self::Group { key, .. }
-            | Self::DropGroup { key, .. } => *key,
+            | Self::ConsumerGroup { key, .. }
+            | Self::DropConsumerGroup { key, .. } => *key,
         }
     }
 
@@ -189,8 +189,8 @@ impl DataRequest {
             | Self::StoreOffset { incarnation, .. }
             | Self::DeleteOffset { incarnation, .. }
             | Self::TruncateHead { incarnation, .. }
-            | Self::Group { incarnation, .. }
-            | Self::DropGroup { incarnation, .. } => *incarnation,
+            | Self::ConsumerGroup { incarnation, .. }
+            | Self::DropConsumerGroup { incarnation, .. } => *incarnation,
         }
     }
 
@@ -204,8 +204,8 @@ impl DataRequest {
             Self::Append { batch, .. } => 8 + BATCH_HEADER_SIZE + batch.body.len(),
             Self::StoreOffset { consumer, .. } => 8 + 1 + consumer.len() + 8,
             Self::DeleteOffset { consumer, .. } => 8 + 1 + consumer.len(),
-            Self::Group { command, .. } => 8 + 8 + command.encoded_size(),
-            Self::DropGroup { .. } => 8 + 8,
+            Self::ConsumerGroup { command, .. } => 8 + 8 + command.encoded_size(),
+            Self::DropConsumerGroup { .. } => 8 + 8,
         };
         1 + KEY_SIZE + 8 + fields
     }
@@ -218,12 +218,12 @@ impl DataRequest {
             Self::StoreOffset { .. } => kind::STORE_OFFSET,
             Self::DeleteOffset { .. } => kind::DELETE_OFFSET,
             Self::TruncateHead { .. } => kind::TRUNCATE_HEAD,
-            Self::Group { command, .. } => match command {
+            Self::ConsumerGroup { command, .. } => match command {
                 GroupCommand::Fence { .. } => kind::FENCE,
                 GroupCommand::Store { .. } => kind::STORE_GROUP_OFFSET,
                 GroupCommand::Release { .. } => kind::RELEASE,
             },
-            Self::DropGroup { .. } => kind::DROP_GROUP,
+            Self::DropConsumerGroup { .. } => kind::DROP_GROUP,
         }
     }
 
@@ -257,7 +257,7 @@ impl DataRequest {
                 admitted, consumer, ..
             } => writer.u64(admitted.0).text8(consumer),
             Self::TruncateHead { offset, .. } => writer.u64(offset.0),
-            Self::Group {
+            Self::ConsumerGroup {
                 admitted,
                 group,
                 command,
@@ -267,7 +267,7 @@ impl DataRequest {
                 command.encode(writer);
                 writer
             }
-            Self::DropGroup { dropped, group, .. } => writer.u64(dropped.0).u64(group.0),
+            Self::DropConsumerGroup { dropped, group, .. } => writer.u64(dropped.0).u64(group.0),
         };
     }
 
@@ -315,7 +315,7 @@ impl DataRequest {
                 incarnation,
                 offset: Offset(reader.u64("offset")?),
             },
-            kind::FENCE | kind::STORE_GROUP_OFFSET | kind::RELEASE => Self::Group {
+            kind::FENCE | kind::STORE_GROUP_OFFSET | kind::RELEASE => Self::ConsumerGroup {
                 key,
                 incarnation,
                 admitted: Op(reader.u64("admitted")?),
@@ -326,7 +326,7 @@ impl DataRequest {
                     _ => GroupCommand::decode_store(reader)?,
                 },
             },
-            kind::DROP_GROUP => Self::DropGroup {
+            kind::DROP_GROUP => Self::DropConsumerGroup {
                 key,
                 incarnation,
                 dropped: Op(reader.u64("dropped")?),

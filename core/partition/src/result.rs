@@ -44,7 +44,7 @@ pub enum DataResult {
         record: GroupRecord,
     },
     /// Nothing is known of the consumer group any more.
-    GroupDropped {
+    ConsumerGroupDropped {
         /// The consumer group.
         group: ConsumerGroupId,
     },

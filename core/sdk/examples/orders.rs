@@ -6,16 +6,26 @@
 //! ```
 #![expect(clippy::print_stdout, reason = "it is there to be watched")]
 
+use std::process::ExitCode;
+
 use cohort::{Client, Error, ErrorCode, Message};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let address = std::env::args()
-        .nth(1)
-        .ok_or("an address is expected, such as cohort://root:secret@127.0.0.1:5100")?;
+fn main() -> ExitCode {
+    let Some(address) = std::env::args().nth(1) else {
+        eprintln!("an address is expected, such as cohort://root:secret@127.0.0.1:5100");
+        return ExitCode::from(2);
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()?;
-    Ok(runtime.block_on(run(&address))?)
+        .build()
+        .expect("the system lets it start");
+    match runtime.block_on(run(&address)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 async fn run(address: &str) -> Result<(), Error> {

@@ -166,7 +166,7 @@ pub(crate) fn first_fence(
     grant: Grant,
     admitted: Op,
 ) -> DataRequest {
-    DataRequest::Group {
+    DataRequest::ConsumerGroup {
         key: partition,
         incarnation,
         admitted,
@@ -213,7 +213,7 @@ pub(crate) fn write(
         (None, Some(offset)) => GroupCommand::Store { grant, offset },
         (None, None) => return Err(Judged::Refused(revocation_changed(partition))),
     };
-    Ok(DataRequest::Group {
+    Ok(DataRequest::ConsumerGroup {
         key: address.key,
         incarnation: address.incarnation,
         admitted: projection.applied(),

@@ -248,7 +248,7 @@ impl Scene<'_> {
             (None, Some(_)) => FenceOffset::Start(start_of(self.group.start(self.incarnation))),
             (None, None) => FenceOffset::Keep,
         };
-        DataRequest::Group {
+        DataRequest::ConsumerGroup {
             key: self.partition,
             incarnation: self.incarnation,
             admitted: self.applied,

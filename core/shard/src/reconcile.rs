@@ -143,7 +143,7 @@ impl Shard {
                 && host.member.serves()
             {
                 let partition = placement_key(&key, placement);
-                let request = DataRequest::DropGroup {
+                let request = DataRequest::DropConsumerGroup {
                     key: partition,
                     incarnation: placement.incarnation,
                     dropped,

@@ -1,11 +1,16 @@
 //! Behaviour of the catalog as a whole.
 
+mod consumer_groups;
 mod fixtures;
+mod group_fixtures;
+mod group_model;
 mod model;
 mod outcome;
 mod random;
+mod random_groups;
 mod replay;
 mod sessions;
+mod soundness;
 mod tree;
 mod users;
 
@@ -25,6 +30,7 @@ use crate::{
 
 pub(crate) use fixtures::one_of_each;
 pub(crate) use random::operation;
+use soundness::{Generations, assert_groups_sound};
 
 const CONFIG: CatalogConfig = CatalogConfig {
     data_groups: 3,
@@ -58,7 +64,10 @@ impl Run {
     /// Applies the next op and checks what holds after every op.
     fn apply(&mut self, operation: &Operation) -> Outcome {
         let op = self.catalog.applied().next();
+        let before = Generations::of(&self.catalog);
         let outcome = self.catalog.apply(op, time_of(op), operation);
+        before.assert_risen(&self.catalog);
+        assert_groups_sound(&self.catalog);
         self.projection.apply(op, &outcome.changes);
         assert_eq!(self.projection, Projection::from(&self.catalog));
         outcome
@@ -79,6 +88,7 @@ impl Run {
         let failure = outcome.result.expect_err("the operation is refused");
         assert_eq!(failure.code, code, "{operation:?}: {failure}");
         assert_eq!((outcome.changes, outcome.ended), Default::default());
+        assert_eq!(outcome.joined, None);
         before.applied = self.catalog.applied();
         assert_eq!(self.catalog, before);
         failure.text

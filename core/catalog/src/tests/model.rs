@@ -5,9 +5,14 @@ use std::{
     vec::Vec,
 };
 
-use wire::{ErrorCode, Identifier, UserId, check_name};
+use coordinator::ResetTo;
+use wire::{ErrorCode, EvictionReason, Identifier, Op, PartitionId, UserId, check_name};
 
-use crate::{CatalogSnapshot, Limits, Operation};
+use super::{
+    group_model::{Candidate, Group, Groups},
+    time_of,
+};
+use crate::{CatalogSnapshot, GroupKey, Limits, Operation};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Model {
@@ -44,16 +49,17 @@ struct Topic {
     name: String,
     /// Incarnation and group, by partition.
     partitions: Vec<(u64, u16)>,
+    groups: Groups,
 }
 
-fn matches(identifier: &Identifier, id: u64, name: &str) -> bool {
+pub(super) fn matches(identifier: &Identifier, id: u64, name: &str) -> bool {
     match identifier {
         Identifier::Number(number) => *number == id,
         Identifier::Name(text) => text == name,
     }
 }
 
-fn within(count: usize, limit: u32, code: ErrorCode) -> Result<(), ErrorCode> {
+pub(super) fn within(count: usize, limit: u32, code: ErrorCode) -> Result<(), ErrorCode> {
     if count as u64 <= u64::from(limit) {
         Ok(())
     } else {
@@ -61,8 +67,12 @@ fn within(count: usize, limit: u32, code: ErrorCode) -> Result<(), ErrorCode> {
     }
 }
 
-fn legal(name: &str) -> Result<(), ErrorCode> {
+pub(super) fn legal(name: &str) -> Result<(), ErrorCode> {
     check_name(name).map_err(|_| ErrorCode::InvalidName)
+}
+
+fn time(op: u64) -> u64 {
+    time_of(Op(op)).0
 }
 
 impl Model {
@@ -97,6 +107,7 @@ impl Model {
                     (placement.incarnation.0, placement.group.0)
                 })
                 .collect(),
+            groups: Groups::of(&topic.groups),
         };
         let stream = |stream: &crate::StreamSnapshot| Stream {
             id: stream.id.0,
@@ -124,6 +135,10 @@ impl Model {
             self.active(by)?;
         }
         match operation {
+            O::SetFormerLimits { limits } => {
+                self.limits = (*limits).into();
+                Ok(())
+            }
             O::SetLimits { limits } => {
                 self.limits = *limits;
                 Ok(())
@@ -134,13 +149,13 @@ impl Model {
                 name,
                 password_hash,
             } => self.create_user(op, *by, name, &password_hash.0),
-            O::DeleteUser { by, user } => self.delete_user(*by, user),
+            O::DeleteUser { by, user } => self.delete_user(op, *by, user),
             O::UpdateUser {
                 by,
                 user,
                 name,
                 active,
-            } => self.update_user(*by, user, name.as_ref(), *active),
+            } => self.update_user(op, (*by, user), name.as_ref(), *active),
             O::ChangePassword {
                 by,
                 user,
@@ -156,13 +171,15 @@ impl Model {
                 verified,
                 ..
             } => self.register(op, client.0, *user, verified.0),
-            O::Logout { client, session } => match self.end_session(client.0, session.0) {
-                true => Ok(()),
-                false => Err(ErrorCode::SessionNotFound),
-            },
-            O::EndSessions { sessions, .. } => {
+            O::Logout { client, session } => {
+                match self.end_session(op, (client.0, session.0), EvictionReason::LoggedOut) {
+                    true => Ok(()),
+                    false => Err(ErrorCode::SessionNotFound),
+                }
+            }
+            O::EndSessions { sessions, reason } => {
                 for (client, session) in sessions {
-                    self.end_session(client.0, session.0);
+                    self.end_session(op, (client.0, session.0), *reason);
                 }
                 Ok(())
             }
@@ -210,6 +227,105 @@ impl Model {
             } => {
                 let topic = self.topic_index(stream, topic)?;
                 self.delete_partitions(topic, *count)
+            }
+            O::CreateConsumerGroup {
+                stream,
+                topic,
+                name,
+                options,
+                ..
+            } => {
+                let (limits, sane) = (self.limits, options.check().is_ok());
+                let groups = self.groups(stream, topic)?;
+                groups.create(time(op), name, sane, &limits)
+            }
+            O::DeleteConsumerGroup {
+                stream,
+                topic,
+                group,
+                force,
+                ..
+            } => self.groups(stream, topic)?.delete(group, *force),
+            O::UpdateConsumerGroup {
+                stream,
+                topic,
+                group,
+                options,
+                ..
+            } => {
+                self.group([stream, topic, group])?;
+                let updated = options.of(coordinator::GroupOptions::default());
+                let code = ErrorCode::InvalidConsumerGroupOptions;
+                updated.check().map_err(|_| code)
+            }
+            O::JoinConsumerGroup {
+                client,
+                session,
+                stream,
+                topic,
+                group,
+                instance,
+                weight,
+                ..
+            } => {
+                let candidate = Candidate {
+                    client: client.0,
+                    session: session.0,
+                    instance: instance.as_ref(),
+                    weight: weight.0,
+                };
+                self.join([stream, topic, group], &candidate)
+            }
+            O::LeaveConsumerGroup {
+                client,
+                session,
+                stream,
+                topic,
+                group,
+            } => {
+                self.live(client.0, session.0)?;
+                let group = self.group([stream, topic, group])?;
+                group.leave(time(op), client.0, session.0)
+            }
+            O::RemoveMember {
+                stream,
+                topic,
+                group,
+                member,
+                ..
+            } => {
+                let group = self.group([stream, topic, group])?;
+                group.remove(time(op), member.0)
+            }
+            O::ResetConsumerOffset {
+                stream,
+                topic,
+                group,
+                partitions,
+                force,
+                ..
+            } => self.reset([stream, topic, group], partitions, *force),
+            O::PlanGroups { .. } | O::CompleteMoves { .. } => Ok(()),
+            O::ExpireMembers { groups } => {
+                for (key, members) in groups {
+                    let Some(found) = self.groups_by_key(key) else {
+                        continue;
+                    };
+                    let gone: Vec<_> = members.iter().map(|(id, it)| (id.0, it.0)).collect();
+                    let mut groups = found.groups.iter_mut();
+                    if let Some(group) = groups.find(|it| it.id == key.group.0) {
+                        group.expire(time(op), &gone);
+                    }
+                }
+                Ok(())
+            }
+            O::ExpireGroups { groups } => {
+                for (key, since) in groups {
+                    if let Some(found) = self.groups_by_key(key) {
+                        found.expire(key.group.0, since.0);
+                    }
+                }
+                Ok(())
             }
         }
     }
@@ -290,7 +406,7 @@ impl Model {
         Ok(())
     }
 
-    fn delete_user(&mut self, by: UserId, user: &Identifier) -> Result<(), ErrorCode> {
+    fn delete_user(&mut self, op: u64, by: UserId, user: &Identifier) -> Result<(), ErrorCode> {
         Self::only_root(by)?;
         let index = self.user_index(by, user)?;
         let id = self.users[index].id;
@@ -298,14 +414,14 @@ impl Model {
             return Err(ErrorCode::RootProtected);
         }
         self.users.remove(index);
-        self.sessions.retain(|(_, _, user)| *user != id);
+        self.end_sessions_of(op, id);
         Ok(())
     }
 
     fn update_user(
         &mut self,
-        by: UserId,
-        user: &Identifier,
+        op: u64,
+        (by, user): (UserId, &Identifier),
         name: Option<&String>,
         active: Option<bool>,
     ) -> Result<(), ErrorCode> {
@@ -325,7 +441,7 @@ impl Model {
             self.users[index].active = active;
         }
         if active == Some(false) {
-            self.sessions.retain(|(_, _, user)| *user != id);
+            self.end_sessions_of(op, id);
         }
         Ok(())
     }
@@ -343,7 +459,7 @@ impl Model {
         self.users[index].password = password.to_string();
         self.users[index].password_op = op;
         let id = self.users[index].id;
-        self.sessions.retain(|(_, _, user)| *user != id);
+        self.end_sessions_of(op, id);
         Ok(())
     }
 
@@ -361,17 +477,116 @@ impl Model {
             let sessions = self.sessions.len() + 1;
             within(sessions, self.limits.sessions, ErrorCode::TooManySessions)?;
         }
-        self.sessions.retain(|(c, _, _)| *c != client);
+        let reason = EvictionReason::Replaced;
+        self.end_sessions_where(op, |(c, _, _)| c == client, reason);
         self.sessions.push((client, op, user.0));
         self.sessions.sort_unstable();
         Ok(())
     }
 
-    fn end_session(&mut self, client: u128, number: u64) -> bool {
-        let before = self.sessions.len();
-        self.sessions
-            .retain(|(c, n, _)| (*c, *n) != (client, number));
-        self.sessions.len() < before
+    fn end_session(&mut self, op: u64, session: (u128, u64), reason: EvictionReason) -> bool {
+        self.end_sessions_where(op, |(c, n, _)| (c, n) == session, reason)
+    }
+
+    fn end_sessions_of(&mut self, op: u64, user: u64) {
+        self.end_sessions_where(op, |(_, _, u)| u == user, EvictionReason::UserChanged);
+    }
+
+    fn end_sessions_where(
+        &mut self,
+        op: u64,
+        ends: impl Fn((u128, u64, u64)) -> bool,
+        reason: EvictionReason,
+    ) -> bool {
+        let ended: Vec<_> = self
+            .sessions
+            .iter()
+            .copied()
+            .filter(|it| ends(*it))
+            .collect();
+        self.sessions.retain(|session| !ends(*session));
+        for (client, number, _) in &ended {
+            for group in self.all_groups().flat_map(|(_, groups)| &mut groups.groups) {
+                group.session_ended(time(op), (*client, *number), reason);
+            }
+        }
+        !ended.is_empty()
+    }
+
+    /// By stream and topic.
+    fn all_groups(&mut self) -> impl Iterator<Item = ((u64, u64), &mut Groups)> {
+        self.streams.iter_mut().flat_map(|stream| {
+            let id = stream.id;
+            let topics = stream.topics.iter_mut();
+            topics.map(move |topic| ((id, topic.id), &mut topic.groups))
+        })
+    }
+
+    fn groups(
+        &mut self,
+        stream: &Identifier,
+        topic: &Identifier,
+    ) -> Result<&mut Groups, ErrorCode> {
+        let (stream, topic) = self.topic_index(stream, topic)?;
+        Ok(&mut self.streams[stream].topics[topic].groups)
+    }
+
+    fn group(&mut self, path: [&Identifier; 3]) -> Result<&mut Group, ErrorCode> {
+        let [stream, topic, group] = path;
+        let groups = self.groups(stream, topic)?;
+        let index = groups.index(group)?;
+        Ok(&mut groups.groups[index])
+    }
+
+    fn groups_by_key(&mut self, key: &GroupKey) -> Option<&mut Groups> {
+        let ids = (key.stream.0, key.topic.0);
+        let found = self.all_groups().find(|(found, _)| *found == ids);
+        found.map(|(_, groups)| groups)
+    }
+
+    fn live(&self, client: u128, session: u64) -> Result<(), ErrorCode> {
+        let live = |(c, n, _): &(u128, u64, u64)| (*c, *n) == (client, session);
+        let found = self.sessions.iter().any(live);
+        found.then_some(()).ok_or(ErrorCode::SessionNotFound)
+    }
+
+    fn join(&mut self, path: [&Identifier; 3], candidate: &Candidate<'_>) -> Result<(), ErrorCode> {
+        let client = candidate.client;
+        self.live(client, candidate.session)?;
+        if !self.group(path)?.has(client) {
+            let limit = self.limits.memberships_per_session;
+            let groups = self.all_groups().flat_map(|(_, groups)| &groups.groups);
+            let memberships = groups.filter(|group| group.has(client)).count() + 1;
+            within(memberships, limit, ErrorCode::TooManyMemberships)?;
+        }
+        let members_max = self.limits.members_per_group;
+        self.group(path)?.join(candidate, members_max)
+    }
+
+    fn reset(
+        &mut self,
+        path: [&Identifier; 3],
+        partitions: &[(PartitionId, ResetTo)],
+        force: bool,
+    ) -> Result<(), ErrorCode> {
+        let (stream, topic) = self.topic_index(path[0], path[1])?;
+        let present = self.streams[stream].topics[topic].partitions.len();
+        if !force && !self.group(path)?.members.is_empty() {
+            return Err(ErrorCode::ConsumerGroupNotEmpty);
+        }
+        self.group(path)?;
+        for (index, (partition, _)) in partitions.iter().enumerate() {
+            if partition.0 as usize >= present {
+                return Err(ErrorCode::PartitionNotFound);
+            }
+            if partitions[..index]
+                .iter()
+                .any(|(other, _)| other == partition)
+            {
+                return Err(ErrorCode::InvalidArgument);
+            }
+        }
+        Ok(())
     }
 
     fn stream_index(&self, stream: &Identifier) -> Result<usize, ErrorCode> {
@@ -445,6 +660,7 @@ impl Model {
             id,
             name: name.to_string(),
             partitions: Vec::new(),
+            groups: Groups::new(),
         });
         let topic = self.streams[stream].topics.len() - 1;
         self.add_partitions(op, (stream, topic), partitions);

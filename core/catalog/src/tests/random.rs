@@ -10,11 +10,12 @@ use proptest::{
 };
 use wire::{ClientId, EvictionReason, Identifier, Op, SessionNumber, UserId};
 
+use super::random_groups::{aim_at_groups, group_operation};
 use crate::{Catalog, Limits, Operation, PasswordHash, SecretHash};
 
 const NAMES: &[&str] = &["a", "b", "c", "d", "root", "Zoë", "12", "", " a", "a\n"];
 
-fn name() -> impl Strategy<Value = String> {
+pub(super) fn name() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => select(&NAMES[..6]),
         1 => select(&NAMES[6..]),
@@ -22,18 +23,18 @@ fn name() -> impl Strategy<Value = String> {
     .prop_map(ToString::to_string)
 }
 
-fn identifier() -> impl Strategy<Value = Identifier> {
+pub(super) fn identifier() -> impl Strategy<Value = Identifier> {
     prop_oneof![
         (0..7_u64).prop_map(Identifier::Number),
         name().prop_map(Identifier::Name),
     ]
 }
 
-fn asker() -> impl Strategy<Value = UserId> {
+pub(super) fn asker() -> impl Strategy<Value = UserId> {
     prop_oneof![4 => Just(UserId::ROOT), 1 => (0..6_u64).prop_map(UserId)]
 }
 
-fn client() -> impl Strategy<Value = ClientId> {
+pub(super) fn client() -> impl Strategy<Value = ClientId> {
     (1..5_u128).prop_map(ClientId)
 }
 
@@ -48,15 +49,19 @@ fn limits() -> impl Strategy<Value = Limits> {
         1..4_u32,
         1..4_u32,
         (1..8_u32, 1..20_u32),
+        (1..4_u32, 1..4_u32, 1..4_u32),
     )
         .prop_map(
-            |(users, sessions, streams, topics_per_stream, partitions)| Limits {
+            |(users, sessions, streams, topics_per_stream, partitions, groups)| Limits {
                 users,
                 sessions,
                 streams,
                 topics_per_stream,
                 partitions_per_topic: partitions.0,
                 partitions: partitions.1,
+                consumer_groups_per_topic: groups.0,
+                members_per_group: groups.1,
+                memberships_per_session: groups.2,
             },
         )
 }
@@ -128,9 +133,11 @@ fn tree_operation() -> impl Strategy<Value = Operation> {
 pub(crate) fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         1 => limits().prop_map(|limits| Operation::SetLimits { limits }),
-        8 => user_operation(),
-        8 => session_operation(),
-        24 => tree_operation(),
+        1 => limits().prop_map(|it| Operation::SetFormerLimits { limits: it.former() }),
+        40 => group_operation().boxed(),
+        8 => user_operation().boxed(),
+        8 => session_operation().boxed(),
+        24 => tree_operation().boxed(),
     ]
 }
 
@@ -154,7 +161,16 @@ pub(crate) fn aim(operation: &mut Operation, catalog: &Catalog) {
             .filter(|_| at_random.0 > 0)
             .map(|session| session.number)
     };
+    aim_at_groups(operation, catalog);
     match operation {
+        Operation::JoinConsumerGroup {
+            client, session, ..
+        }
+        | Operation::LeaveConsumerGroup {
+            client, session, ..
+        } => {
+            *session = number(*client, *session).unwrap_or(*session);
+        }
         Operation::ChangePassword {
             by: user, verified, ..
         }
@@ -171,7 +187,8 @@ pub(crate) fn aim(operation: &mut Operation, catalog: &Catalog) {
                 *session = number(*client, *session).unwrap_or(*session);
             }
         }
-        Operation::SetLimits { .. }
+        Operation::SetFormerLimits { .. }
+        | Operation::SetLimits { .. }
         | Operation::CreateRoot { .. }
         | Operation::CreateUser { .. }
         | Operation::DeleteUser { .. }
@@ -183,6 +200,15 @@ pub(crate) fn aim(operation: &mut Operation, catalog: &Catalog) {
         | Operation::DeleteTopic { .. }
         | Operation::UpdateTopic { .. }
         | Operation::CreatePartitions { .. }
-        | Operation::DeletePartitions { .. } => {}
+        | Operation::DeletePartitions { .. }
+        | Operation::CreateConsumerGroup { .. }
+        | Operation::DeleteConsumerGroup { .. }
+        | Operation::UpdateConsumerGroup { .. }
+        | Operation::RemoveMember { .. }
+        | Operation::ResetConsumerOffset { .. }
+        | Operation::PlanGroups { .. }
+        | Operation::CompleteMoves { .. }
+        | Operation::ExpireMembers { .. }
+        | Operation::ExpireGroups { .. } => {}
     }
 }

@@ -2,9 +2,10 @@
 
 use alloc::{collections::VecDeque, vec::Vec};
 
-use wire::{Epoch, Message, MessageIter, Offset, PartitionId, Timestamp};
+use wire::{Epoch, Offset, PartitionId, Timestamp};
 
-use super::{Call, Delivery, frontier::Frontier};
+use super::{Call, Delivery};
+use crate::{chunk::Chunk, frontier::Frontier};
 
 /// A partition from the moment that it is assigned until it is taken away: position, messages fetched
 /// ahead, what is processed and what is stored. Dropping it drops all of that together.
@@ -73,22 +74,6 @@ pub(super) struct Progress {
     pub(super) failures: u32,
     /// What the server refused for good; only a higher offset is worth another try.
     pub(super) refused: Option<Offset>,
-}
-
-/// Messages of one batch.
-#[derive(Debug)]
-pub(super) struct Chunk {
-    pub(super) messages: MessageIter,
-    /// Messages below this are not wanted.
-    pub(super) from: Offset,
-    /// Nor are those from here on.
-    pub(super) to: Offset,
-    /// The offset that is delivered next.
-    pub(super) next: Offset,
-    /// When the broker appended the batch.
-    pub(super) appended: Timestamp,
-    /// Bytes of the batch.
-    pub(super) size: usize,
 }
 
 impl Assignment {
@@ -197,19 +182,5 @@ impl Assignment {
         let beyond = |other: Option<Offset>| other.is_none_or(|other| target > other);
         let storing = progress.storing.map(|(_, offset)| offset);
         (beyond(progress.stored) && beyond(storing) && beyond(progress.refused)).then_some(target)
-    }
-}
-
-impl Chunk {
-    fn next_message(&mut self) -> Option<Message> {
-        // The batch was walked when it came in, so there is no error left to be found.
-        let from = self.from;
-        let mut messages = self.messages.by_ref().flatten();
-        let message = messages.find(|message| message.offset >= from)?;
-        if message.offset >= self.to {
-            return None;
-        }
-        self.next = message.offset.next();
-        Some(message)
     }
 }

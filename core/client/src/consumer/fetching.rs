@@ -4,16 +4,15 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use wire::{
-    Batch, Compression, ErrorCode, Failure, GetConsumerOffset, GetTopic, MessageIter, Offset,
-    OffsetResult, PartitionId, PollMessages, PollResult, PollSection, PollStrategy, Reply,
-    Timestamp,
+    ErrorCode, Failure, GetConsumerOffset, GetTopic, Offset, OffsetResult, PartitionId,
+    PollMessages, PollResult, PollSection, PollStrategy, Reply,
 };
 
 use super::{
     Asked, Call, ClientError, Consumer, ConsumerError, ConsumerEvent, Start, StoreMode,
-    assignment::{Chunk, Position},
-    is_retryable, nanoseconds, refused,
+    assignment::Position, is_retryable, nanoseconds, refused,
 };
+use crate::chunk::chunks;
 
 /// Partitions in one request: servers take at least as many sections.
 const SECTIONS_MAX: usize = 128;
@@ -400,39 +399,4 @@ impl Consumer {
             self.fail_partition(partition, refused(failure));
         }
     }
-}
-
-/// The batches of an answer, checked.
-fn chunks(section: &PollResult) -> Result<Vec<Chunk>, ConsumerError> {
-    let partition = section.partition;
-    let mut chunks = Vec::with_capacity(section.batches.len());
-    for bytes in &section.batches {
-        let batch = Batch::read(bytes).map_err(|error| ConsumerError::Damaged {
-            partition,
-            offset: section.from,
-            error,
-        })?;
-        match batch.compression() {
-            Some(Compression::None) => {}
-            Some(compression @ (Compression::Lz4 | Compression::Zstd)) => {
-                let offset = Offset(batch.header.base_offset);
-                return Err(ConsumerError::Compressed {
-                    partition,
-                    offset,
-                    compression,
-                });
-            }
-            None => unreachable!("a batch with an unknown compression is not read"),
-        }
-        let base_offset = Offset(batch.header.base_offset);
-        chunks.push(Chunk {
-            messages: MessageIter::new(batch.body.clone(), base_offset),
-            from: section.from,
-            to: section.next,
-            next: base_offset.max(section.from),
-            appended: Timestamp(batch.header.timestamp),
-            size: bytes.len(),
-        });
-    }
-    Ok(chunks)
 }

@@ -3,7 +3,6 @@
 mod assignment;
 mod config;
 mod fetching;
-mod frontier;
 mod storing;
 
 use alloc::{

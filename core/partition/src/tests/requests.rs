@@ -50,7 +50,7 @@ fn every_kind() -> Vec<DataRequest> {
             incarnation,
             offset: Offset(8)
         },
-        DataRequest::DropGroup {
+        DataRequest::DropConsumerGroup {
             key,
             incarnation,
             dropped: Op(9),
@@ -58,7 +58,7 @@ fn every_kind() -> Vec<DataRequest> {
         },
     ]
     .into_iter()
-    .chain(every_command().map(|command| DataRequest::Group {
+    .chain(every_command().map(|command| DataRequest::ConsumerGroup {
         key,
         incarnation,
         admitted,

@@ -230,7 +230,7 @@ impl DataHost {
                 DataResult::Record { group, .. } => {
                     desk.touched.insert((key, group));
                 }
-                DataResult::GroupDropped { group } => self.memory.forget(key, group),
+                DataResult::ConsumerGroupDropped { group } => self.memory.forget(key, group),
                 DataResult::Stored { .. }
                 | DataResult::OffsetDeleted { .. }
                 | DataResult::Failed(_) => {}

@@ -311,7 +311,7 @@ impl Ledger {
                 run.fail("nobody asks for the head of a partition to be cut");
                 None
             }
-            DataRequest::Group { .. } | DataRequest::DropGroup { .. } => None,
+            DataRequest::ConsumerGroup { .. } | DataRequest::DropConsumerGroup { .. } => None,
         }
     }
 
@@ -447,8 +447,10 @@ fn describe(request: &DataRequest) -> String {
         } => format!("store {offset} for {consumer}"),
         DataRequest::DeleteOffset { consumer, .. } => format!("delete the offset of {consumer}"),
         DataRequest::TruncateHead { offset, .. } => format!("truncate to {offset}"),
-        DataRequest::Group { group, command, .. } => format!("consumer group {group}: {command:?}"),
-        DataRequest::DropGroup { group, .. } => format!("drop consumer group {group}"),
+        DataRequest::ConsumerGroup { group, command, .. } => {
+            format!("consumer group {group}: {command:?}")
+        }
+        DataRequest::DropConsumerGroup { group, .. } => format!("drop consumer group {group}"),
     };
     format!("{key} ({incarnation}): {what}")
 }
@@ -486,6 +488,6 @@ fn count_store(run: &mut Run, result: DataResult, asked: u64) {
         | DataResult::OffsetDeleted { .. }
         | DataResult::HeadTruncated { .. }
         | DataResult::Record { .. }
-        | DataResult::GroupDropped { .. } => {}
+        | DataResult::ConsumerGroupDropped { .. } => {}
     }
 }

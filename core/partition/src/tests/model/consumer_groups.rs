@@ -84,7 +84,7 @@ impl Pair {
             },
             What::Drop => {
                 self.metadata_op += 1;
-                return DataRequest::DropGroup {
+                return DataRequest::DropConsumerGroup {
                     key,
                     incarnation,
                     dropped: Op(self.metadata_op),
@@ -92,7 +92,7 @@ impl Pair {
                 };
             }
         };
-        DataRequest::Group {
+        DataRequest::ConsumerGroup {
             key,
             incarnation,
             admitted: Op(self.metadata_op - ask.back),
@@ -141,14 +141,14 @@ impl Model {
         time: u64,
         request: &DataRequest,
     ) -> Option<Result<DataResult, Refusal>> {
-        if let DataRequest::DropGroup { dropped, group, .. } = request {
+        if let DataRequest::DropConsumerGroup { dropped, group, .. } = request {
             self.dropped = self.dropped.max(dropped.0);
             if let Some(model) = self.partitions.get_mut(&request.key().partition.0) {
                 model.groups.remove(group);
             }
-            return Some(Ok(DataResult::GroupDropped { group: *group }));
+            return Some(Ok(DataResult::ConsumerGroupDropped { group: *group }));
         }
-        let DataRequest::Group {
+        let DataRequest::ConsumerGroup {
             admitted,
             group,
             command,

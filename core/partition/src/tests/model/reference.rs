@@ -166,7 +166,7 @@ impl Model {
                 let start = Offset(model.start);
                 Ok(DataResult::HeadTruncated { start })
             }
-            DataRequest::Group { .. } | DataRequest::DropGroup { .. } => {
+            DataRequest::ConsumerGroup { .. } | DataRequest::DropConsumerGroup { .. } => {
                 unreachable!("tried before")
             }
         }

@@ -9,7 +9,7 @@ use wire::Offset;
 /// What may be stored is the highest offset below which everything delivered is processed, never simply
 /// the highest that is processed: a restart repeats, it does not skip.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Frontier {
+pub(crate) struct Frontier {
     /// Delivered and not processed: first offset to the offset behind the last, of each run.
     /// Invariant: runs are not empty, and do not touch.
     open: BTreeMap<u64, u64>,
@@ -21,7 +21,7 @@ pub(super) struct Frontier {
 
 impl Frontier {
     /// A message was delivered; offsets rise.
-    pub(super) fn deliver(&mut self, offset: Offset) {
+    pub(crate) fn deliver(&mut self, offset: Offset) {
         assert!(self.last.is_none_or(|last| last < offset));
         self.first.get_or_insert(offset);
         self.last = Some(offset);
@@ -36,7 +36,7 @@ impl Frontier {
     }
 
     /// A message is processed; says whether it was delivered and not processed before.
-    pub(super) fn acknowledge(&mut self, offset: Offset) -> bool {
+    pub(crate) fn acknowledge(&mut self, offset: Offset) -> bool {
         let Some((first, end)) = self
             .open
             .range(..=offset.0)
@@ -59,7 +59,7 @@ impl Frontier {
     }
 
     /// Everything up to `offset` is processed.
-    pub(super) fn acknowledge_through(&mut self, offset: Offset) {
+    pub(crate) fn acknowledge_through(&mut self, offset: Offset) {
         while let Some(run) = self.open.first_entry() {
             let (first, end) = (*run.key(), *run.get());
             if first > offset.0 {
@@ -72,8 +72,13 @@ impl Frontier {
         }
     }
 
+    /// Whether everything delivered is processed.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.open.is_empty()
+    }
+
     /// The highest offset up to which everything delivered is processed; `None` when nothing is.
-    pub(super) fn processed(&self) -> Option<Offset> {
+    pub(crate) fn processed(&self) -> Option<Offset> {
         let first = self.first?;
         match self.open.first_key_value() {
             None => self.last,

@@ -1,0 +1,225 @@
+//! Polls.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use wire::{Failure, Offset, PartitionId, PollMessages, PollResult, PollSection, Reply};
+
+use super::{
+    Asked, Call, ClientError, GroupConsumer, GroupEvent, Refusal, SECTIONS_MAX, StoreMode, refused,
+};
+use crate::chunk::chunks;
+
+/// The wait of a poll that takes the last place: while all others wait for partitions where nothing
+/// happens, a busy one must not have to.
+const LAST_WAIT: Duration = Duration::from_millis(20);
+
+impl GroupConsumer {
+    /// Sends the polls that the buffers have room for.
+    pub(super) fn poll(&mut self) {
+        loop {
+            let asked = self.calls.values();
+            let polls = asked
+                .filter(|asked| matches!(asked, Asked::Messages(_)))
+                .count();
+            if polls >= self.config.polls_max || self.buffered >= self.config.buffer_size_max {
+                return;
+            }
+            let sections = self.next_sections();
+            if sections.is_empty() {
+                return;
+            }
+            let last = self.config.polls_max > 1 && polls + 1 == self.config.polls_max;
+            self.submit_poll(&sections, last);
+        }
+    }
+
+    /// The partitions to be polled now, beginning with the one whose turn it is.
+    fn next_sections(&mut self) -> Vec<PartitionId> {
+        let share = match self.config.store {
+            // What is fetched counts as delivered, so nothing is fetched ahead.
+            StoreMode::BeforeDelivery => 1,
+            StoreMode::Processed | StoreMode::Manual | StoreMode::Never => {
+                (self.config.buffer_size_max / self.held.len().max(1)).max(1)
+            }
+        };
+        let mut sections = Vec::new();
+        let later = self.held.range(self.poll_cursor..);
+        let earlier = self.held.range(..self.poll_cursor);
+        for (partition, holding) in later.chain(earlier) {
+            if !holding.may_fetch(self.now) || holding.buffered >= share {
+                continue;
+            }
+            if holding.alone && !sections.is_empty() {
+                continue;
+            }
+            sections.push(*partition);
+            if holding.alone || sections.len() == SECTIONS_MAX {
+                break;
+            }
+        }
+        if let Some(first) = sections.first() {
+            self.poll_cursor = PartitionId(first.0.saturating_add(1));
+        }
+        sections
+    }
+
+    fn submit_poll(&mut self, partitions: &[PartitionId], last: bool) {
+        let wait = if last {
+            LAST_WAIT.min(self.config.poll_wait_max)
+        } else {
+            self.config.poll_wait_max
+        };
+        let held = partitions
+            .iter()
+            .filter_map(|partition| self.held.get(partition));
+        let sections = held.clone().map(|holding| PollSection {
+            partition: holding.partition,
+            epoch: holding.epoch,
+            strategy: holding.strategy(),
+        });
+        let (stream, topic, group) = self.names();
+        let request = PollMessages {
+            stream,
+            topic,
+            consumer: wire::Consumer::Group(group),
+            max_messages: self.config.poll_messages_max,
+            max_bytes: self.config.poll_size_max,
+            min_bytes: u32::from(!wait.is_zero()),
+            max_wait_ms: u32::try_from(wait.as_millis()).unwrap_or(u32::MAX),
+            commit_on_poll: self.config.store == StoreMode::BeforeDelivery,
+            sections: sections.collect(),
+        };
+        let asked = held
+            .map(|holding| (holding.partition, holding.position))
+            .collect();
+        let call = self.submit(request.into(), Asked::Messages(asked), wait);
+        for partition in partitions {
+            if let Some(holding) = self.held.get_mut(partition) {
+                holding.fetch = Some(call);
+            }
+        }
+    }
+
+    pub(super) fn on_polled(
+        &mut self,
+        call: Call,
+        asked: &[(PartitionId, Option<Offset>)],
+        result: Result<Reply, ClientError>,
+    ) {
+        // Of a partition that is being given up, or was given anew, the answer is an old one.
+        let mut waiting = Vec::new();
+        for (partition, position) in asked {
+            if let Some(holding) = self.held.get_mut(partition)
+                && holding.fetch == Some(call)
+            {
+                holding.fetch = None;
+                waiting.push((*partition, *position));
+            }
+        }
+        match result {
+            Ok(Reply::Polled(polled)) => {
+                for section in polled.sections {
+                    let own = |(partition, _): &(PartitionId, _)| *partition == section.partition;
+                    // Each section counts once.
+                    if let Some(index) = waiting.iter().position(own) {
+                        let (_, position) = waiting.swap_remove(index);
+                        self.on_poll_section(position, section);
+                    }
+                }
+            }
+            Ok(_) => self.block_all(&waiting),
+            Err(error) => {
+                if self.on_failed(error) {
+                    self.block_all(&waiting);
+                }
+            }
+        }
+    }
+
+    fn block_all(&mut self, partitions: &[(PartitionId, Option<Offset>)]) {
+        for (partition, _) in partitions {
+            self.block(*partition);
+        }
+    }
+
+    /// Leaves a partition alone for a while after a failure.
+    fn block(&mut self, partition: PartitionId) {
+        let Some(holding) = self.held.get_mut(&partition) else {
+            return;
+        };
+        holding.failures = holding.failures.saturating_add(1);
+        let failures = holding.failures;
+        let until = self.backoff(failures);
+        if let Some(holding) = self.held.get_mut(&partition) {
+            holding.blocked_until = until;
+        }
+    }
+
+    fn on_poll_section(&mut self, asked: Option<Offset>, section: PollResult) {
+        let partition = section.partition;
+        if let Err(failure) = section.status {
+            return self.on_poll_refused(partition, failure);
+        }
+        let mut chunks = match chunks(&section) {
+            Ok(chunks) => chunks,
+            Err(error) => return self.fail_partition(partition, error),
+        };
+        for chunk in &mut chunks {
+            chunk.from = chunk.from.max(asked.unwrap_or(chunk.from));
+            chunk.next = chunk.next.max(chunk.from);
+        }
+        let wanted = asked.or_else(|| section.stored.map(Offset::next));
+        if let Some(wanted) = wanted
+            && section.from > wanted
+        {
+            let (from, to) = (wanted, section.from);
+            self.event(GroupEvent::Skipped {
+                partition,
+                from,
+                to,
+            });
+        }
+        let Some(holding) = self.held.get_mut(&partition) else {
+            return;
+        };
+        holding.failures = 0;
+        holding.blocked_until = 0;
+        holding.end = Some(section.end);
+        holding.progress.stored = holding.progress.stored.max(section.stored);
+        holding.position = Some(section.next);
+        let before = holding.buffered;
+        holding.extend(chunks);
+        self.buffered += holding.buffered - before;
+        if self.buffered > 0 {
+            self.idle_since.get_or_insert(self.now);
+        }
+    }
+
+    fn on_poll_refused(&mut self, partition: PartitionId, failure: Failure) {
+        match Refusal::of(failure.code) {
+            Refusal::Fenced => self.on_fenced(partition, failure),
+            Refusal::Behind => {
+                self.block(partition);
+                self.sync.wanted = true;
+            }
+            Refusal::NotMember => self.on_membership_ended(failure),
+            Refusal::Final => self.fail(refused(failure)),
+            Refusal::Elsewhere if self.isolate(partition) => {}
+            Refusal::Elsewhere | Refusal::Passing => {
+                self.block(partition);
+                let error = ClientError::Refused(failure);
+                self.event(GroupEvent::Retrying { error });
+            }
+            Refusal::Other => self.fail_partition(partition, refused(failure)),
+        }
+    }
+
+    /// Asks for the partition in requests of its own from now on. Says whether that is news.
+    pub(super) fn isolate(&mut self, partition: PartitionId) -> bool {
+        let Some(holding) = self.held.get_mut(&partition) else {
+            return false;
+        };
+        !core::mem::replace(&mut holding.alone, true)
+    }
+}

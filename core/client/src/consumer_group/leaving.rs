@@ -1,0 +1,152 @@
+//! Leaving: because it is closed, or because nobody takes its messages.
+
+use core::time::Duration;
+
+use wire::{Epoch, LeaveConsumerGroup};
+
+use super::{Asked, Call, GroupConsumer, GroupEvent, LossReason, Phase, State, nanoseconds};
+
+/// The longest wait for what is processed to be stored when a stalled consumer leaves.
+const STALL_STORE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// On the way out of the group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaving {
+    why: Why,
+    /// When it leaves, whatever is processed and stored by then.
+    deadline: u64,
+    /// The unanswered leave.
+    call: Option<Call>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Closed,
+    /// The application did not ask for messages.
+    Stalled {
+        /// It asks again.
+        back: bool,
+    },
+}
+
+impl Leaving {
+    pub(super) fn due(&self) -> Option<u64> {
+        self.call.is_none().then_some(self.deadline)
+    }
+
+    /// Whether the server has been told.
+    pub(super) const fn is_told(&self) -> bool {
+        self.call.is_some()
+    }
+}
+
+impl GroupConsumer {
+    /// The application asks for a message.
+    pub(super) fn on_asked(&mut self) {
+        match &mut self.phase {
+            Phase::Away => self.phase = Phase::joining(self.now),
+            Phase::Leaving(leaving) => {
+                if let Why::Stalled { back } = &mut leaving.why {
+                    *back = true;
+                }
+            }
+            Phase::Joining { .. } | Phase::Member | Phase::Ended | Phase::Failed => {}
+        }
+    }
+
+    /// When the application counts as stalled, if it asks for nothing until then.
+    pub(super) fn stall_deadline(&self) -> Option<u64> {
+        if !matches!(self.phase, Phase::Member) {
+            return None;
+        }
+        let interval = nanoseconds(self.config.max_poll_interval?);
+        Some(self.idle_since?.saturating_add(interval))
+    }
+
+    pub(super) fn watch_stall(&mut self) {
+        if self.stall_deadline().is_none_or(|time| self.now < time) {
+            return;
+        }
+        let since = self.idle_since.unwrap_or(self.now);
+        let idle = Duration::from_nanos(self.now.saturating_sub(since));
+        self.event(GroupEvent::Stalled { idle });
+        self.begin_leaving(Why::Stalled { back: false }, STALL_STORE_TIMEOUT);
+    }
+
+    pub(super) fn on_close(&mut self, timeout: Duration) {
+        match self.phase {
+            Phase::Away | Phase::Joining { sent: false, .. } => self.phase = Phase::Ended,
+            Phase::Leaving(ref mut leaving) => leaving.why = Why::Closed,
+            Phase::Joining { .. } | Phase::Member => self.begin_leaving(Why::Closed, timeout),
+            Phase::Ended | Phase::Failed => {}
+        }
+    }
+
+    fn begin_leaving(&mut self, why: Why, timeout: Duration) {
+        self.phase = Phase::Leaving(Leaving {
+            why,
+            deadline: self.now.saturating_add(nanoseconds(timeout)),
+            call: None,
+        });
+        for holding in self.held.values_mut() {
+            self.buffered -= holding.drop_fetched();
+        }
+        self.idle_since = None;
+        self.on_flush();
+    }
+
+    /// Leaves when what was handed out is processed and stored, or there is no more time for it.
+    pub(super) fn leave(&mut self) {
+        let Phase::Leaving(leaving) = self.phase else {
+            return;
+        };
+        if leaving.call.is_some() {
+            return;
+        }
+        let store = self.config.store;
+        let finished = match leaving.why {
+            Why::Closed => self.held.values().all(|holding| {
+                matches!(holding.state, State::Released) || holding.is_finished(store)
+            }),
+            Why::Stalled { .. } => true,
+        };
+        if self.now < leaving.deadline && !(finished && self.is_stored()) {
+            return;
+        }
+        for holding in self.held.values_mut() {
+            // Given up like a revoked one, if nothing of it is left to be done.
+            if holding.state == State::Owned {
+                let (planned, deadline) = (Epoch(0), leaving.deadline);
+                holding.state = State::Revoking { planned, deadline };
+            }
+        }
+        self.lose_all(&LossReason::Left);
+        let request = self.leave_request();
+        let call = self.submit(request.into(), Asked::Leave, Duration::ZERO);
+        self.phase = Phase::Leaving(Leaving {
+            call: Some(call),
+            ..leaving
+        });
+    }
+
+    pub(super) fn leave_request(&self) -> LeaveConsumerGroup {
+        let (stream, topic, group) = self.names();
+        LeaveConsumerGroup {
+            stream,
+            topic,
+            group,
+        }
+    }
+
+    /// The group is left, or the membership has ended otherwise. If the answer did not come, the server ends
+    /// the membership with the session.
+    pub(super) fn on_left(&mut self) {
+        if let Phase::Leaving(leaving) = self.phase {
+            self.phase = match leaving.why {
+                Why::Closed => Phase::Ended,
+                Why::Stalled { back: false } => Phase::Away,
+                Why::Stalled { back: true } => Phase::joining(self.now),
+            };
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! Stored offsets, and partitions that are given up.
+
+use alloc::{vec, vec::Vec};
+use core::time::Duration;
+
+use wire::{
+    Epoch, ErrorCode, Failure, Offset, PartitionId, ReleasePartition, ReleaseResult,
+    ReleaseSection, Reply, StoreConsumerOffset, StoreResult, StoreSection,
+};
+
+use super::{
+    Asked, Call, ClientError, GroupConsumer, GroupEvent, Holding, Refusal, SECTIONS_MAX, State,
+    StoreMode, nanoseconds, refused,
+};
+
+impl GroupConsumer {
+    pub(super) fn on_flush(&mut self) {
+        for holding in self.held.values_mut() {
+            holding.progress.urgent |= holding.to_store().is_some();
+        }
+    }
+
+    /// Something may be there to be stored, or a partition to be given up, from now on.
+    pub(super) fn note_progress(&mut self, partition: PartitionId) {
+        let Some(holding) = self.held.get_mut(&partition) else {
+            return;
+        };
+        if holding.progress.since.is_none() && holding.to_store().is_some() {
+            holding.progress.since = Some(self.now);
+        }
+        let holding = self.held.get(&partition);
+        let store = holding.and_then(|holding| self.store_deadline(holding));
+        self.due = self.due.into_iter().chain(store).min();
+    }
+
+    /// Whether something of a partition is to be stored, or it is to be given up, at once.
+    pub(super) fn is_due(&self, partition: PartitionId) -> bool {
+        let Some(holding) = self.held.get(&partition) else {
+            return false;
+        };
+        let times = [self.store_deadline(holding), self.release_deadline(holding)];
+        times.into_iter().flatten().any(|time| time <= self.now) || !self.is_reading()
+    }
+
+    /// What is processed in a partition is stored then; `None` when nothing is to be, or a request is under
+    /// way.
+    pub(super) fn store_deadline(&self, holding: &Holding) -> Option<u64> {
+        let progress = &holding.progress;
+        if !holding.may_store() || progress.storing.is_some() {
+            return None;
+        }
+        let target = holding.to_store()?;
+        let unstored = target.0 + 1 - progress.stored.map_or(0, |stored| stored.0 + 1);
+        let since = progress.since.unwrap_or(self.now);
+        let due = if progress.urgent || unstored >= self.config.store_messages {
+            since
+        } else {
+            since.saturating_add(nanoseconds(self.config.store_interval))
+        };
+        Some(due.max(progress.blocked_until))
+    }
+
+    /// Whether partitions that share their requests wait for one already.
+    fn is_storing(&self) -> bool {
+        let mut held = self.held.values();
+        held.any(|holding| !holding.alone && holding.progress.storing.is_some())
+    }
+
+    /// Stores what is due, and with it what would be due soon.
+    pub(super) fn store_due(&mut self) {
+        let busy = self.is_storing();
+        let times = self.held.values().filter_map(|holding| {
+            let time = self.store_deadline(holding)?;
+            (!busy || holding.alone).then_some((holding, time))
+        });
+        let ready = times
+            .filter(|(holding, _)| holding.progress.blocked_until <= self.now)
+            .map(|(holding, time)| (holding.partition, holding.alone, time <= self.now))
+            .collect::<Vec<_>>();
+        let shared = ready.iter().filter(|(_, alone, _)| !alone);
+        if shared.clone().any(|(.., due)| *due) {
+            let partitions = shared.map(|(partition, ..)| *partition);
+            self.submit_store(partitions.take(SECTIONS_MAX).collect());
+        }
+        for (partition, alone, due) in ready {
+            if alone && due {
+                self.submit_store(vec![partition]);
+            }
+        }
+    }
+
+    fn submit_store(&mut self, partitions: Vec<PartitionId>) {
+        let held = partitions
+            .iter()
+            .filter_map(|partition| self.held.get(partition));
+        let sections = held
+            .filter_map(|holding| {
+                Some(StoreSection {
+                    partition: holding.partition,
+                    epoch: holding.epoch,
+                    offset: holding.to_store()?,
+                })
+            })
+            .collect::<Vec<_>>();
+        let stored = sections
+            .iter()
+            .map(|section| (section.partition, section.offset))
+            .collect::<Vec<_>>();
+        let (stream, topic, group) = self.names();
+        let request = StoreConsumerOffset {
+            stream,
+            topic,
+            consumer: wire::Consumer::Group(group),
+            sections,
+        };
+        let asked = Asked::Store(stored.clone());
+        let call = self.submit(request.into(), asked, Duration::ZERO);
+        for (partition, offset) in stored {
+            if let Some(holding) = self.held.get_mut(&partition) {
+                holding.progress.storing = Some((call, offset));
+                holding.progress.since = None;
+                holding.progress.urgent = false;
+            }
+        }
+    }
+
+    pub(super) fn on_stored(
+        &mut self,
+        call: Call,
+        asked: &[(PartitionId, Offset)],
+        result: Result<Reply, ClientError>,
+    ) {
+        let mut waiting = Vec::new();
+        for (partition, offset) in asked {
+            if let Some(holding) = self.held.get_mut(partition)
+                && holding.progress.storing == Some((call, *offset))
+            {
+                holding.progress.storing = None;
+                waiting.push((*partition, *offset));
+            }
+        }
+        match result {
+            Ok(Reply::OffsetsStored(stored)) => {
+                for section in stored.sections {
+                    let own = |(partition, _): &&(PartitionId, _)| *partition == section.partition;
+                    if let Some((_, offset)) = waiting.iter().find(own) {
+                        self.on_store_section(*offset, section);
+                    }
+                }
+            }
+            Ok(_) => self.block_stores(&waiting),
+            // Whether it was stored is not known: it is stored again.
+            Err(error) => {
+                if self.on_failed(error) {
+                    self.block_stores(&waiting);
+                }
+            }
+        }
+    }
+
+    fn on_store_section(&mut self, offset: Offset, section: StoreResult) {
+        let partition = section.partition;
+        let Some(holding) = self.held.get_mut(&partition) else {
+            return;
+        };
+        match section.status {
+            Ok(()) => {
+                holding.progress.stored = holding.progress.stored.max(section.stored);
+                holding.progress.failures = 0;
+                self.note_progress(partition);
+            }
+            Err(failure) => self.on_store_refused(partition, Some(offset), failure),
+        }
+    }
+
+    /// A store, or a release, was refused for one partition.
+    fn on_store_refused(
+        &mut self,
+        partition: PartitionId,
+        offset: Option<Offset>,
+        failure: Failure,
+    ) {
+        match Refusal::of(failure.code) {
+            Refusal::Fenced => self.on_fenced(partition, failure),
+            Refusal::NotMember => self.on_membership_ended(failure),
+            Refusal::Final => self.fail(refused(failure)),
+            Refusal::Elsewhere if self.isolate(partition) => self.store_soon(partition),
+            Refusal::Elsewhere | Refusal::Passing => {
+                self.block_store(partition);
+                let error = ClientError::Refused(failure);
+                self.event(GroupEvent::Retrying { error });
+            }
+            Refusal::Behind | Refusal::Other => {
+                if let (Some(holding), Some(offset)) = (self.held.get_mut(&partition), offset) {
+                    holding.progress.refused = holding.progress.refused.max(Some(offset));
+                    self.event(GroupEvent::StoreRefused {
+                        partition,
+                        offset,
+                        failure,
+                    });
+                }
+                self.sync.wanted = true;
+                self.block_store(partition);
+            }
+        }
+    }
+
+    fn store_soon(&mut self, partition: PartitionId) {
+        if let Some(holding) = self.held.get_mut(&partition) {
+            holding.progress.since = Some(self.now);
+            holding.progress.urgent = true;
+        }
+    }
+
+    fn block_stores(&mut self, partitions: &[(PartitionId, Offset)]) {
+        for (partition, _) in partitions {
+            self.block_store(*partition);
+        }
+    }
+
+    fn block_store(&mut self, partition: PartitionId) {
+        let Some(holding) = self.held.get_mut(&partition) else {
+            return;
+        };
+        holding.progress.failures = holding.progress.failures.saturating_add(1);
+        let failures = holding.progress.failures;
+        let until = self.backoff(failures);
+        if let Some(holding) = self.held.get_mut(&partition) {
+            holding.progress.blocked_until = until;
+        }
+        self.store_soon(partition);
+    }
+
+    /// When a partition is given up: at once when everything of it is processed.
+    pub(super) fn release_deadline(&self, holding: &Holding) -> Option<u64> {
+        let revoking = matches!(holding.state, State::Revoking { .. });
+        (revoking && holding.is_finished(self.config.store))
+            .then_some(self.now.max(holding.progress.blocked_until))
+    }
+
+    /// Gives up what is to be given up and processed.
+    pub(super) fn release(&mut self) {
+        let held = self.held.values().filter(|holding| {
+            self.release_deadline(holding)
+                .is_some_and(|time| time <= self.now)
+        });
+        let ready = held
+            .map(|holding| (holding.partition, holding.alone))
+            .collect::<Vec<_>>();
+        let shared = ready.iter().filter(|(_, alone)| !alone);
+        let shared = shared.map(|(partition, _)| *partition).collect::<Vec<_>>();
+        for partitions in shared.chunks(SECTIONS_MAX) {
+            self.submit_release(partitions);
+        }
+        for (partition, alone) in ready {
+            if alone {
+                self.submit_release(&[partition]);
+            }
+        }
+    }
+
+    fn submit_release(&mut self, partitions: &[PartitionId]) {
+        let mut sections = Vec::new();
+        let mut asked = Vec::new();
+        for partition in partitions {
+            let Some(holding) = self.held.get(partition) else {
+                continue;
+            };
+            let State::Revoking { planned, .. } = holding.state else {
+                continue;
+            };
+            let offset = holding.unstored().or(holding.progress.stored);
+            // What is served at once is stored at once.
+            let offset = offset.filter(|_| self.config.store != StoreMode::BeforeDelivery);
+            asked.push((*partition, holding.held_since, offset));
+            sections.push(ReleaseSection {
+                partition: *partition,
+                epoch: holding.epoch,
+                planned,
+                offset,
+            });
+        }
+        let (stream, topic, group) = self.names();
+        let request = ReleasePartition {
+            stream,
+            topic,
+            group,
+            sections,
+        };
+        let sent = self.submit(request.into(), Asked::Release(asked), Duration::ZERO);
+        for partition in partitions {
+            if let Some(holding) = self.held.get_mut(partition)
+                && let State::Revoking { planned, deadline } = holding.state
+            {
+                holding.state = State::Releasing {
+                    planned,
+                    deadline,
+                    call: sent,
+                };
+                // It may come after the release, and be refused then.
+                holding.progress.storing = None;
+            }
+        }
+    }
+
+    pub(super) fn on_released(
+        &mut self,
+        call: Call,
+        asked: &[(PartitionId, Epoch, Option<Offset>)],
+        result: Result<Reply, ClientError>,
+    ) {
+        let sections = match result {
+            Ok(Reply::PartitionsReleased(released)) => released.sections,
+            Ok(_) => return self.release_again(call, asked),
+            Err(error) => {
+                if self.on_failed(error) {
+                    self.release_again(call, asked);
+                }
+                return;
+            }
+        };
+        for section in sections {
+            let own = asked
+                .iter()
+                .find(|(partition, ..)| *partition == section.partition);
+            if let Some((_, held_since, offset)) = own {
+                self.on_release_section(call, (*held_since, *offset), section);
+            }
+        }
+        // Nothing was said of these.
+        self.release_again(call, asked);
+    }
+
+    /// How it went is not known, or it did not: all who still wait for this release send it again.
+    fn release_again(&mut self, call: Call, asked: &[(PartitionId, Epoch, Option<Offset>)]) {
+        for (partition, ..) in asked {
+            if self.reopen(*partition, call) {
+                self.block_store(*partition);
+            }
+        }
+    }
+
+    /// The release has ended without success. Says whether the partition still waited for it.
+    fn reopen(&mut self, partition: PartitionId, ended: Call) -> bool {
+        let Some(holding) = self.held.get_mut(&partition) else {
+            return false;
+        };
+        let State::Releasing {
+            planned,
+            deadline,
+            call,
+        } = holding.state
+        else {
+            return false;
+        };
+        if call == ended {
+            holding.state = State::Revoking { planned, deadline };
+        }
+        call == ended
+    }
+
+    fn on_release_section(
+        &mut self,
+        call: Call,
+        (held_since, offset): (Epoch, Option<Offset>),
+        section: ReleaseResult,
+    ) {
+        let partition = section.partition;
+        let Some(holding) = self.held.get_mut(&partition) else {
+            return;
+        };
+        if holding.held_since != held_since {
+            return;
+        }
+        let stored = match &section.status {
+            Ok(()) => true,
+            Err(failure) => failure.code == ErrorCode::RevocationChanged,
+        };
+        if stored {
+            let answered = section.stored.max(offset);
+            holding.progress.stored = holding.progress.stored.max(answered);
+        }
+        let waits = matches!(holding.state, State::Releasing { call: own, .. } if own == call);
+        match section.status {
+            Ok(()) if waits => {
+                holding.state = State::Released;
+                if holding.told {
+                    self.event(GroupEvent::Revoked { partition });
+                }
+            }
+            Ok(()) => {}
+            Err(_) if stored => {
+                self.reopen(partition, call);
+                self.block_store(partition);
+                self.sync.wanted = true;
+            }
+            Err(failure) => {
+                if self.reopen(partition, call) {
+                    self.on_store_refused(partition, offset, failure);
+                }
+            }
+        }
+    }
+}
