@@ -7,13 +7,14 @@ use alloc::{
 };
 
 use bytes::Bytes;
-use catalog::TopicView;
+use catalog::{GroupKey, TopicView};
 use partition::DataRequest;
 use wire::{
-    Acknowledgement, Batch, Command, ConsensusGroup, Consumer, DeleteConsumerOffset, ErrorCode,
-    Failure, FrameHeader, FrameKind, GetConsumerOffset, Offset, Op, PartitionId, PartitionTarget,
-    Plane, PollMessages, PollResult, ReplicaId, Reply, Request, RequestNumber, SendMessages,
-    SendResult, Sent, StoreConsumerOffset, partition_of_key,
+    Acknowledgement, Batch, Command, ConsensusGroup, Consumer, ConsumerGroupId,
+    DeleteConsumerOffset, Epoch, ErrorCode, Failure, FrameHeader, FrameKind, GetConsumerOffset,
+    Identifier, Offset, Op, PartitionId, PartitionTarget, Plane, PollMessages, PollResult,
+    ReleasePartition, ReplicaId, Reply, Request, RequestNumber, SendMessages, SendResult, Sent,
+    StoreConsumerOffset, partition_of_key,
 };
 
 use crate::{
@@ -21,8 +22,8 @@ use crate::{
     pending::Gather,
     shard::Parked,
     work::{
-        AttachWork, Caller, CatalogWork, LoginWork, PartitionAddress, PollSectionWork, PollWork,
-        Slot, Work, refused_poll,
+        AttachWork, Caller, CatalogWork, GroupReader, GroupWrite, GroupWriteSection, LoginWork,
+        OffsetsOf, PartitionAddress, PollSectionWork, PollWork, Reader, Slot, Work, refused_poll,
     },
 };
 
@@ -169,8 +170,9 @@ impl Shard {
                 self.dispatch(slot, ShardId(0), Work::Attach(work));
             }
             Request::SendMessages(send) => self.route_send(slot, send)?,
-            Request::PollMessages(poll) => self.route_poll(slot, poll)?,
-            Request::StoreConsumerOffset(store) => self.route_store(slot, store)?,
+            Request::PollMessages(poll) => self.route_poll(ask, poll)?,
+            Request::StoreConsumerOffset(store) => self.route_store(ask, store)?,
+            Request::ReleasePartition(release) => self.route_release(ask, release)?,
             Request::DeleteConsumerOffset(delete) => self.route_delete(slot, delete)?,
             Request::GetConsumerOffset(get) => self.route_offsets(slot, get)?,
             Request::GetClusterMetadata => {
@@ -182,6 +184,16 @@ impl Shard {
             request => {
                 if matches!(request, Request::GetTopic(_)) {
                     self.gather(slot, Gather::Topic(None), 1);
+                }
+                if let Request::ResetConsumerOffset(reset) = &request
+                    && let Ok(topic) = self.projection.resolve(&reset.stream, &reset.topic)
+                    && let Ok(group) = topic.find_group(&reset.group)
+                {
+                    let key = group_key(topic, group.id());
+                    self.gather(slot, Gather::Reset(key), 1);
+                }
+                if matches!(request, Request::GetConsumerGroup(_)) {
+                    self.gather(slot, Gather::Group(None), 1);
                 }
                 let Some(binding) = binding else {
                     return Err(unauthenticated());
@@ -323,14 +335,16 @@ impl Shard {
         address(topic, partition)
     }
 
-    fn route_poll(&mut self, slot: Slot, poll: PollMessages) -> Result<(), Failure> {
+    fn route_poll(&mut self, ask: &Ask<'_>, poll: PollMessages) -> Result<(), Failure> {
+        let slot = ask.slot;
         self.check_sections(poll.sections.len())?;
         Self::check_distinct(poll.sections.iter().map(|section| section.partition))?;
         self.check_poll(&poll)?;
         let limits = &self.config.limits;
-        let consumer = single(poll.consumer)?;
         let topic = self.projection.resolve(&poll.stream, &poll.topic)?;
-        let admitted = self.projection.applied();
+        let reader = reader(ask, topic, poll.consumer)?;
+        let epochs = poll.sections.iter().map(|section| section.epoch);
+        let admitted = self.admitted(matches!(reader, Reader::Group(_)), epochs);
         let wait = if poll.min_bytes == 0 {
             0
         } else {
@@ -338,7 +352,7 @@ impl Shard {
         };
         let template = PollWork {
             admitted,
-            consumer,
+            reader,
             max_messages: poll.max_messages,
             max_bytes: poll.max_bytes.min(limits.poll_bytes),
             min_bytes: poll.min_bytes.min(limits.poll_bytes),
@@ -418,42 +432,127 @@ impl Shard {
         Ok(())
     }
 
-    fn route_store(&mut self, slot: Slot, store: StoreConsumerOffset) -> Result<(), Failure> {
+    /// The metadata op that must be applied where a request is judged: that of the names here, and for a
+    /// consumer group that of its epochs, each of which is an op.
+    fn admitted(&self, is_group: bool, epochs: impl Iterator<Item = Epoch>) -> Op {
+        let applied = self.projection.applied();
+        match epochs.max() {
+            Some(epoch) if is_group => applied.max(Op(epoch.0)),
+            Some(_) | None => applied,
+        }
+    }
+
+    fn route_store(&mut self, ask: &Ask<'_>, store: StoreConsumerOffset) -> Result<(), Failure> {
+        let slot = ask.slot;
         self.check_sections(store.sections.len())?;
         Self::check_distinct(store.sections.iter().map(|section| section.partition))?;
-        let consumer = single(store.consumer)?;
         let topic = self.projection.resolve(&store.stream, &store.topic)?;
-        let admitted = self.projection.applied();
+        let reader = reader(ask, topic, store.consumer)?;
         let mut results = Vec::with_capacity(store.sections.len());
-        let mut writes = Writes::default();
+        let mut addresses = Vec::with_capacity(store.sections.len());
         for (index, section) in store.sections.iter().enumerate() {
-            let status = address(topic, section.partition).map(
-                |PartitionAddress {
-                     key,
-                     incarnation,
-                     group,
-                 }| {
-                    let (consumer, offset) = (consumer.clone(), section.offset);
-                    let request = DataRequest::StoreOffset {
-                        key,
-                        incarnation,
-                        admitted,
-                        consumer,
-                        offset,
-                    };
-                    writes.push(group, index, request);
-                },
-            );
-            let partition = section.partition;
+            let status = address(topic, section.partition)
+                .map(|address| addresses.push((section_index(index), address)));
             results.push(wire::StoreResult {
-                partition,
+                partition: section.partition,
                 status,
                 primary: ReplicaId(0),
                 stored: None,
             });
         }
-        self.dispatch_writes(slot, admitted, Gather::Store(results), writes);
+        let gather = Gather::Store(results);
+        match reader {
+            Reader::Single(consumer) => {
+                let admitted = self.projection.applied();
+                let mut writes = Writes::default();
+                for (index, address) in addresses {
+                    let request = DataRequest::StoreOffset {
+                        key: address.key,
+                        incarnation: address.incarnation,
+                        admitted,
+                        consumer: consumer.clone(),
+                        offset: store.sections[usize::from(index)].offset,
+                    };
+                    writes.push(address.group, usize::from(index), request);
+                }
+                self.dispatch_writes(slot, admitted, gather, writes);
+            }
+            Reader::Group(reader) => {
+                let sections = addresses.into_iter().map(|(index, address)| {
+                    let asked = &store.sections[usize::from(index)];
+                    GroupWriteSection {
+                        index,
+                        address,
+                        epoch: asked.epoch,
+                        offset: Some(asked.offset),
+                        planned: None,
+                    }
+                });
+                let sections: Vec<GroupWriteSection> = sections.collect();
+                self.dispatch_group_writes(slot, reader, gather, sections);
+            }
+        }
         Ok(())
+    }
+
+    fn route_release(&mut self, ask: &Ask<'_>, release: ReleasePartition) -> Result<(), Failure> {
+        self.check_sections(release.sections.len())?;
+        Self::check_distinct(release.sections.iter().map(|section| section.partition))?;
+        let topic = self.projection.resolve(&release.stream, &release.topic)?;
+        let reader = group_reader(ask, topic, &release.group)?;
+        let mut results = Vec::with_capacity(release.sections.len());
+        let mut sections = Vec::with_capacity(release.sections.len());
+        for (index, asked) in release.sections.iter().enumerate() {
+            let status = address(topic, asked.partition).map(|address| {
+                sections.push(GroupWriteSection {
+                    index: section_index(index),
+                    address,
+                    epoch: asked.epoch,
+                    offset: asked.offset,
+                    planned: Some(asked.planned),
+                });
+            });
+            let result = wire::ReleaseResult {
+                partition: asked.partition,
+                status,
+                primary: ReplicaId(0),
+                stored: None,
+            };
+            results.push((result, asked.planned));
+        }
+        self.dispatch_group_writes(ask.slot, reader, Gather::Release(results), sections);
+        Ok(())
+    }
+
+    fn dispatch_group_writes(
+        &mut self,
+        slot: Slot,
+        reader: GroupReader,
+        gather: Gather,
+        sections: Vec<GroupWriteSection>,
+    ) {
+        let epochs = sections
+            .iter()
+            .map(|section| section.epoch.max(section.planned.unwrap_or(Epoch(0))));
+        let admitted = self.admitted(true, epochs);
+        let mut by_group: BTreeMap<ConsensusGroup, Vec<GroupWriteSection>> = BTreeMap::new();
+        for section in sections {
+            by_group
+                .entry(section.address.group)
+                .or_default()
+                .push(section);
+        }
+        self.gather(slot, gather, by_group.len());
+        for (group, sections) in by_group {
+            let work = Work::GroupWrite(GroupWrite {
+                group,
+                admitted,
+                reader,
+                sections,
+            });
+            self.dispatch(slot, self.config.shard_of(group), work);
+        }
+        self.finish_if_done(slot);
     }
 
     fn route_delete(&mut self, slot: Slot, delete: DeleteConsumerOffset) -> Result<(), Failure> {
@@ -494,8 +593,14 @@ impl Shard {
     fn route_offsets(&mut self, slot: Slot, get: GetConsumerOffset) -> Result<(), Failure> {
         self.check_sections(get.partitions.len())?;
         Self::check_distinct(get.partitions.iter().copied())?;
-        let consumer = single(get.consumer)?;
         let topic = self.projection.resolve(&get.stream, &get.topic)?;
+        let consumer = match get.consumer {
+            Consumer::Group(group) => {
+                let group = topic.find_group(&group)?.id();
+                OffsetsOf::Group(group_key(topic, group))
+            }
+            single_one @ Consumer::Single(_) => OffsetsOf::Single(single(single_one)?),
+        };
         let admitted = self.projection.applied();
         let mut results = Vec::with_capacity(get.partitions.len());
         let mut addresses = Vec::with_capacity(get.partitions.len());
@@ -613,7 +718,7 @@ struct Ask<'a> {
 /// Partitions whose offsets are asked for.
 pub(crate) struct OffsetsAsk {
     pub(crate) admitted: Op,
-    pub(crate) consumer: Option<alloc::string::String>,
+    pub(crate) consumer: Option<OffsetsOf>,
     /// Each with its section of the client's request.
     pub(crate) addresses: Vec<(u16, PartitionAddress)>,
 }
@@ -722,9 +827,40 @@ fn single(consumer: Consumer) -> Result<alloc::string::String, Failure> {
             }
         },
         Consumer::Group(group) => {
-            let text = format!("consumer group {group}: this version knows single consumers only");
-            Err(Failure::new(ErrorCode::ConsumerGroupNotFound, text))
+            let text = format!(
+                "consumer group {group}: its offsets are deleted by ResetConsumerOffset, to nothing"
+            );
+            Err(Failure::new(ErrorCode::InvalidArgument, text))
         }
+    }
+}
+
+/// Who reads: a single consumer, or the session in a consumer group's name.
+fn reader(ask: &Ask<'_>, topic: &TopicView, consumer: Consumer) -> Result<Reader, Failure> {
+    match consumer {
+        Consumer::Group(group) => group_reader(ask, topic, &group).map(Reader::Group),
+        single_one @ Consumer::Single(_) => single(single_one).map(Reader::Single),
+    }
+}
+
+fn group_reader(
+    ask: &Ask<'_>,
+    topic: &TopicView,
+    group: &Identifier,
+) -> Result<GroupReader, Failure> {
+    let binding = ask.binding.ok_or_else(unauthenticated)?;
+    Ok(GroupReader {
+        key: group_key(topic, topic.find_group(group)?.id()),
+        client: binding.client,
+        session: binding.session,
+    })
+}
+
+const fn group_key(topic: &TopicView, group: ConsumerGroupId) -> GroupKey {
+    GroupKey {
+        stream: topic.stream,
+        topic: topic.id,
+        group,
     }
 }
 

@@ -3,19 +3,22 @@
 use alloc::{collections::VecDeque, format, vec, vec::Vec};
 
 use bytes::Bytes;
-use partition::DataResult;
+use catalog::{CachedReply, GroupKey, Membership};
+use partition::{DataResult, Refusal};
 use wire::{
-    Batch, ClusterMetadata, Command, Counter, DeleteResult, ErrorCode, Event, FRAME_HEADER_SIZE,
-    FRAME_SIZE_MAX, Failure, FrameHeader, GroupPrimary, OffsetsDeleted, OffsetsStored, Op,
-    PollResult, Polled, ReplicaId, Reply, SendResult, Sent, Stats, StoreResult, View,
+    Batch, ClusterMetadata, Command, Counter, DeleteResult, Epoch, ErrorCode, Event,
+    FRAME_HEADER_SIZE, FRAME_SIZE_MAX, Failure, FrameHeader, GroupPrimary, Identifier,
+    OffsetsDeleted, OffsetsStored, Op, PollResult, Polled, ReplicaId, Reply, Request,
+    RequestNumber, SendResult, Sent, Stats, StoreResult, SyncConsumerGroup, View,
 };
 
 use crate::{
     Answer, ConnectionId, Effect, MeshMessage, Output, PartitionAddress, Shard, ShardId, Slot,
     admission::OffsetsAsk,
     counters::Counters,
+    fencing::revocation_changed,
     pending::{Gather, InFlight},
-    work::{Origin, PartitionOffsets, Work},
+    work::{Caller, CatalogWork, OffsetsOf, Origin, PartitionOffsets, Work},
 };
 
 impl Shard {
@@ -83,15 +86,13 @@ impl Shard {
             {
                 self.on_topic(slot, op, details);
             }
-            Ok(Output::Reply(reply)) => self.finish_with(slot, op, primary, Ok(reply)),
-            Ok(Output::Executed(cached)) => {
-                if let Some(request) = self.pending.close(slot) {
-                    let header = FrameHeader::reply(&request.header, cached.status);
-                    let header = header.with_primary(op, primary.primary, primary.view);
-                    self.send_frame(request.connection, header, vec![cached.body]);
-                    self.discharge(&request);
-                }
+            Ok(Output::Reply(Reply::ConsumerGroupDetails(details)))
+                if matches!(request.gather, Gather::Group(None)) =>
+            {
+                self.on_group(slot, op, details);
             }
+            Ok(Output::Reply(reply)) => self.finish_with(slot, op, primary, Ok(reply)),
+            Ok(Output::Executed(cached)) => self.on_executed(slot, (op, primary), cached),
             Ok(output) => {
                 self.collect(slot, output, primary.primary);
                 if left == 0 {
@@ -99,6 +100,109 @@ impl Shard {
                 }
             }
         }
+    }
+
+    /// A metadata command was executed, now or before.
+    fn on_executed(&mut self, slot: Slot, (op, primary): (Op, GroupPrimary), cached: CachedReply) {
+        let Some(request) = self.pending.find(slot) else {
+            return;
+        };
+        let succeeded = cached.status == 0;
+        let joined = request.header.code == Command::JoinConsumerGroup.code();
+        let connection = request.connection;
+        if succeeded && joined {
+            return self.sync_joined(slot, connection, cached.body);
+        }
+        if succeeded && let Gather::Reset(key) = request.gather {
+            let waits = ResetWait {
+                slot,
+                key,
+                until: self.desk.now.after(RESET_TIMEOUT),
+                op,
+                primary,
+                cached,
+            };
+            self.resets.push(waits);
+            return self.answer_resets();
+        }
+        self.send_executed(slot, (op, primary), cached);
+    }
+
+    fn send_executed(
+        &mut self,
+        slot: Slot,
+        (op, primary): (Op, GroupPrimary),
+        cached: CachedReply,
+    ) {
+        if let Some(request) = self.pending.close(slot) {
+            let header = FrameHeader::reply(&request.header, cached.status);
+            let header = header.with_primary(op, primary.primary, primary.view);
+            self.send_frame(request.connection, header, vec![cached.body]);
+            self.discharge(&request);
+        }
+    }
+
+    /// A join is answered with the assignment as it is now; only the membership is kept for retries.
+    fn sync_joined(&mut self, slot: Slot, connection: Option<ConnectionId>, body: Bytes) {
+        let membership = Membership::decode(body).expect("the client table keeps our own");
+        let found = connection.and_then(|id| self.connections.find(id));
+        let Some((binding, peer)) = found.and_then(|it| Some((it.binding?, it.peer))) else {
+            let text = "the session has ended since";
+            return self.fail(slot, Failure::new(ErrorCode::SessionNotFound, text));
+        };
+        let key = membership.key;
+        let request = Request::SyncConsumerGroup(SyncConsumerGroup {
+            stream: Identifier::Number(key.stream.0),
+            topic: Identifier::Number(key.topic.0),
+            group: Identifier::Number(key.group.0),
+        });
+        let caller = Caller {
+            binding,
+            request: RequestNumber(0),
+        };
+        let work = CatalogWork {
+            caller,
+            peer,
+            request,
+        };
+        self.gather(slot, Gather::One, 1);
+        self.dispatch(slot, ShardId(0), Work::Catalog(work));
+    }
+
+    /// Answers the resets that the data groups have carried out, and those that take too long.
+    pub(crate) fn answer_resets(&mut self) {
+        let now = self.desk.now.monotonic;
+        let (done, waiting) = core::mem::take(&mut self.resets)
+            .into_iter()
+            .partition(|wait| wait.until <= now || self.is_reset(wait));
+        self.resets = waiting;
+        for wait in done {
+            let is_reset = self.is_reset(&wait);
+            let ResetWait {
+                slot,
+                op,
+                primary,
+                cached,
+                ..
+            } = wait;
+            if is_reset {
+                self.send_executed(slot, (op, primary), cached);
+            } else {
+                let text = format!(
+                    "the reset is committed as metadata op {op}, and not carried out yet; send it again under the same number"
+                );
+                self.fail(slot, Failure::new(ErrorCode::Retry, text));
+            }
+        }
+    }
+
+    fn is_reset(&self, wait: &ResetWait) -> bool {
+        let group = self.projection.group(&wait.key);
+        self.projection.applied() >= wait.op
+            && group.is_none_or(|group| {
+                let mut moves = group.moves();
+                moves.all(|(_, view)| view.moving().is_none_or(|moving| moving.reset.is_none()))
+            })
     }
 
     fn finish_with(
@@ -148,6 +252,37 @@ impl Shard {
         self.ask_offsets(slot, Gather::Topic(Some(details)), ask);
     }
 
+    /// The catalog has told the consumer group; now the data groups tell how far it has got.
+    fn on_group(&mut self, slot: Slot, op: Op, details: wire::ConsumerGroupDetails) {
+        let (stream, topic) = (details.stream, details.topic);
+        let addresses = details.partitions.iter().filter_map(|partition| {
+            let key = wire::PartitionKey {
+                stream,
+                topic,
+                partition: partition.partition,
+            };
+            let placement = self.projection.placement(&key)?;
+            let index = u16::try_from(partition.partition.0).ok()?;
+            let address = PartitionAddress {
+                key,
+                incarnation: partition.incarnation,
+                group: placement.group,
+            };
+            Some((index, address))
+        });
+        let group = GroupKey {
+            stream,
+            topic,
+            group: details.summary.id,
+        };
+        let ask = OffsetsAsk {
+            admitted: op,
+            consumer: Some(OffsetsOf::Group(group)),
+            addresses: addresses.collect(),
+        };
+        self.ask_offsets(slot, Gather::Group(Some(details)), ask);
+    }
+
     /// Puts the answer of one group where it belongs.
     fn collect(&mut self, slot: Slot, output: Output, primary: ReplicaId) {
         let Some(request) = self.pending.find(slot) else {
@@ -159,6 +294,9 @@ impl Shard {
             }
             (Gather::Store(results), Output::Written(written)) => {
                 collect_stored(results, written, primary, &mut self.counters);
+            }
+            (Gather::Release(results), Output::Written(written)) => {
+                collect_released(results, written, primary, &mut self.counters);
             }
             (Gather::Delete(results), Output::Written(written)) => {
                 collect_deleted(results, written, primary);
@@ -192,7 +330,9 @@ impl Shard {
                     };
                     section.primary = primary;
                     match offsets {
-                        Ok(PartitionOffsets { start, end, stored }) => {
+                        Ok(PartitionOffsets {
+                            start, end, stored, ..
+                        }) => {
                             (section.start, section.end, section.stored) = (start, end, stored);
                         }
                         Err(failure) => section.status = Err(failure),
@@ -205,6 +345,13 @@ impl Shard {
                     if let (Some(partition), Ok(offsets)) = (partition, offsets) {
                         partition.start = Some(offsets.start);
                         partition.end = Some(offsets.end);
+                    }
+                }
+            }
+            (Gather::Group(Some(details)), Output::Offsets(told)) => {
+                for (index, offsets) in told {
+                    if let Some(partition) = details.partitions.get_mut(usize::from(index)) {
+                        tell_progress(partition, primary, offsets);
                     }
                 }
             }
@@ -258,7 +405,13 @@ impl Shard {
                 Reply::Stats(Stats { counters })
             }
             Gather::Topic(Some(details)) => Reply::Topic(details),
-            Gather::One | Gather::Topic(None) => Reply::Done,
+            Gather::Group(Some(details)) => Reply::ConsumerGroupDetails(details),
+            Gather::Release(sections) => Reply::PartitionsReleased(wire::PartitionsReleased {
+                sections: sections.into_iter().map(|(result, _)| result).collect(),
+            }),
+            Gather::One | Gather::Reset(_) | Gather::Topic(None) | Gather::Group(None) => {
+                Reply::Done
+            }
         };
         self.send_reply(&request, op, primary, Ok(reply));
         self.discharge(&request);
@@ -401,6 +554,20 @@ impl Shard {
     }
 }
 
+/// A reset that is committed in the metadata and waits for the data groups.
+#[derive(Debug)]
+pub(crate) struct ResetWait {
+    slot: Slot,
+    key: GroupKey,
+    until: u64,
+    op: Op,
+    primary: GroupPrimary,
+    cached: CachedReply,
+}
+
+/// How long a reset waits for the data groups before its client has to ask again, nanoseconds.
+const RESET_TIMEOUT: u64 = 10_000_000_000;
+
 type WriteResults = Vec<(u16, Result<DataResult, Failure>)>;
 
 fn collect_sent(
@@ -444,8 +611,82 @@ fn collect_stored(
                 section.stored = Some(stored);
                 counters.offsets_stored += 1;
             }
-            other => section.status = Err(failure_of(other)),
+            Ok(DataResult::Record { record, .. }) => {
+                section.stored = record.stored;
+                counters.offsets_stored += 1;
+            }
+            other => {
+                // Those that were refused before they were replicated are counted where that was.
+                let late = matches!(
+                    other,
+                    Ok(DataResult::Failed(
+                        Refusal::StaleEpoch { .. } | Refusal::NotHolder { .. }
+                    ))
+                );
+                counters.group_stores_refused += u64::from(late);
+                section.status = Err(failure_of(other));
+            }
         }
+    }
+}
+
+/// A release whose move was planned anew meanwhile has only stored.
+fn collect_released(
+    results: &mut [(wire::ReleaseResult, Epoch)],
+    written: WriteResults,
+    primary: ReplicaId,
+    counters: &mut Counters,
+) {
+    for (index, result) in written {
+        let Some((section, planned)) = results.get_mut(usize::from(index)) else {
+            continue;
+        };
+        section.primary = primary;
+        match result {
+            Ok(DataResult::Record { record, .. }) => {
+                section.stored = record.stored;
+                counters.offsets_stored += 1;
+                if record.fence < *planned {
+                    section.status = Err(revocation_changed(section.partition));
+                }
+            }
+            other => {
+                counters.group_stores_refused += u64::from(matches!(other, Ok(_)));
+                section.status = Err(failure_of(other));
+            }
+        }
+    }
+}
+
+/// What a data group's primary knows of a consumer group in one partition.
+fn tell_progress(
+    partition: &mut wire::OwnershipDetails,
+    primary: ReplicaId,
+    offsets: Result<PartitionOffsets, Failure>,
+) {
+    partition.primary = primary;
+    let standing = match offsets {
+        Ok(offsets) => offsets.group.map(|group| (offsets, group)),
+        Err(failure) => {
+            partition.progress = Err(failure.code);
+            return;
+        }
+    };
+    let Some((offsets, group)) = standing else {
+        return;
+    };
+    partition.progress = Ok(wire::GroupProgress {
+        start: offsets.start,
+        end: offsets.end,
+        stored: offsets.stored,
+        next: group.next,
+        lag: offsets.end.0.saturating_sub(group.next.0),
+        last_polled: group.last_polled,
+        fence: group.fence,
+    });
+    if let (Some(moving), Some((waits_for, time_left))) = (&mut partition.moving, group.waits_for) {
+        moving.waits_for = Some(waits_for);
+        moving.time_left_ms = time_left;
     }
 }
 

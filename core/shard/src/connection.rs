@@ -109,6 +109,11 @@ impl Connections {
         before
     }
 
+    /// The connections that carry a session.
+    pub(crate) fn of_session(&self, session: SessionNumber) -> Vec<ConnectionId> {
+        self.by_session.get(&session).cloned().unwrap_or_default()
+    }
+
     /// Takes the session away from all its connections and names them.
     pub(crate) fn unbind(&mut self, session: SessionNumber) -> Vec<ConnectionId> {
         let ids = self.by_session.remove(&session).unwrap_or_default();

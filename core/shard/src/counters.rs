@@ -46,6 +46,25 @@ counters! {
     segment_reads,
     /// Offsets stored by consumers.
     offsets_stored,
+    /// Polls of a consumer group's partition that were refused, or taken back before they were answered.
+    group_polls_refused,
+    /// Stores and releases that were refused.
+    group_stores_refused,
+    /// Partitions of consumer groups handed over because the owner released them.
+    moves_released,
+    /// Handed over because all that the owner was served was stored.
+    moves_drained,
+    /// Taken from the owner because its time was over.
+    moves_timed_out,
+    /// Given on because the owner was gone.
+    moves_from_nobody,
+    /// Handed over by a fence that was there already, of an earlier plan or before a restart.
+    moves_fenced_before,
+    /// Partitions of consumer groups that move, or are about to get their start, at this moment, as the
+    /// shards that lead them see it.
+    moving,
+    /// Events that told sessions of another assignment.
+    assignment_events,
     /// Checkpoints taken.
     checkpoints,
     /// Partitions found damaged.

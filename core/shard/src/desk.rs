@@ -10,7 +10,7 @@ use catalog::Change;
 use journal::{Progress, Record, SuperblockRecord, Ticket};
 use partition::{SegmentChange, SegmentId};
 use vsr::{Prepare, Superblock};
-use wire::{ConsensusGroup, Incarnation, Op, PartitionKey, ShardId, Time};
+use wire::{ConsensusGroup, ConsumerGroupId, Incarnation, Op, PartitionKey, ShardId, Time};
 
 use crate::{
     Effect, IoTicket, MeshMessage, Note,
@@ -52,6 +52,10 @@ pub(crate) struct Desk {
     pub(crate) published: VecDeque<(Op, Arc<[Change]>)>,
     /// Partitions that have changed so that a waiting poll may end.
     pub(crate) grown: BTreeSet<(PartitionKey, Incarnation)>,
+    /// Fences or stored offsets of consumer groups that may have changed.
+    pub(crate) touched: BTreeSet<(PartitionKey, ConsumerGroupId)>,
+    /// Partitions that have begun, or are gone.
+    pub(crate) begun: BTreeSet<PartitionKey>,
     records: u64,
     prepares: VecDeque<(Ticket, Written)>,
     superblocks: VecDeque<(Ticket, Written)>,
@@ -69,6 +73,8 @@ impl Desk {
             answers: VecDeque::new(),
             published: VecDeque::new(),
             grown: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            begun: BTreeSet::new(),
             records: 0,
             prepares: VecDeque::new(),
             superblocks: VecDeque::new(),

@@ -284,6 +284,8 @@ pub enum MeshMessage {
         /// What it changed; may be empty.
         changes: Arc<[Change]>,
     },
+    /// Moves of consumer groups' partitions whose fence is committed.
+    Moved(Vec<(catalog::GroupKey, wire::PartitionId, wire::Epoch)>),
     /// Which sessions gave a sign of life, gained or lost a connection since the last report.
     Liveness(Vec<crate::liveness::Sign>),
 }

@@ -22,6 +22,9 @@ mod connection;
 mod counters;
 mod desk;
 mod event;
+mod fencing;
+mod group_requests;
+mod hand_over;
 mod held;
 mod host;
 mod liveness;
@@ -46,6 +49,7 @@ pub use liveness::Sign;
 pub use shard::{GroupStart, Shard, StartError};
 pub use wire::ShardId;
 pub use work::{
-    Answer, AttachWork, Caller, CatalogWork, LoginWork, Origin, Output, PartitionAddress,
-    PartitionOffsets, PollSectionWork, PollWork, Slot, Work,
+    Answer, AttachWork, Caller, CatalogWork, GroupReader, GroupStanding, GroupWrite,
+    GroupWriteSection, LoginWork, OffsetsOf, Origin, Output, PartitionAddress, PartitionOffsets,
+    PollSectionWork, PollWork, Reader, Slot, Work,
 };

@@ -2,6 +2,7 @@
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
+use catalog::GroupKey;
 use wire::{
     Command, FrameHeader, GroupPrimary, Plane, PollResult, SendResult, ShardId, TopicDetails,
 };
@@ -36,12 +37,19 @@ pub(crate) enum Gather {
         hurried: bool,
     },
     Store(Vec<wire::StoreResult>),
+    /// Each with the epoch that it is released for.
+    Release(Vec<(wire::ReleaseResult, wire::Epoch)>),
     Delete(Vec<wire::DeleteResult>),
     Offsets(Vec<wire::OffsetResult>),
     Groups(Vec<GroupPrimary>),
     Counters(BTreeMap<&'static str, u64>),
     /// First the catalog tells the topic, then the data groups its offsets.
     Topic(Option<TopicDetails>),
+    /// First the catalog tells the consumer group, then the data groups how far it has got.
+    Group(Option<wire::ConsumerGroupDetails>),
+    /// There is one answer, and it is the reply once the data groups have carried out the reset of this
+    /// consumer group.
+    Reset(GroupKey),
 }
 
 /// The requests in flight of one shard.
@@ -121,13 +129,18 @@ impl Pending {
         let mut writes = Vec::new();
         for (slot, request) in &self.slots {
             let is_write = match &request.gather {
-                Gather::Send(_) | Gather::Store(_) | Gather::Delete(_) => true,
+                Gather::Send(_)
+                | Gather::Store(_)
+                | Gather::Release(_)
+                | Gather::Delete(_)
+                | Gather::Reset(_) => true,
                 Gather::One => is_metadata_write(&request.header),
                 Gather::Poll { .. }
                 | Gather::Offsets(_)
                 | Gather::Groups(_)
                 | Gather::Counters(_)
-                | Gather::Topic(_) => false,
+                | Gather::Topic(_)
+                | Gather::Group(_) => false,
             };
             if is_write {
                 writes.push(*slot);
@@ -145,11 +158,14 @@ impl Pending {
                 Gather::One
                 | Gather::Send(_)
                 | Gather::Store(_)
+                | Gather::Release(_)
                 | Gather::Delete(_)
                 | Gather::Offsets(_)
                 | Gather::Groups(_)
                 | Gather::Counters(_)
-                | Gather::Topic(_) => None,
+                | Gather::Topic(_)
+                | Gather::Group(_)
+                | Gather::Reset(_) => None,
             })
     }
 }

@@ -7,15 +7,20 @@ use alloc::{
 };
 
 use bytes::Bytes;
+use catalog::Projection;
 use partition::{
     Batches, DataRequest, DataResult, FileRead, PollError, Read, ReadQuery, SegmentId,
 };
-use wire::{ConsensusGroup, ErrorCode, Failure, Incarnation, Offset, Op, PartitionKey, PollResult};
+use wire::{
+    ConsensusGroup, ErrorCode, Failure, Incarnation, Offset, Op, PartitionId, PartitionKey,
+    PollResult, PollStrategy, StreamId, TopicId,
+};
 
 use crate::{
-    Answer, Effect, IoTicket, Note, Output, PollSectionWork, PollWork,
+    Answer, Effect, GroupWriteSection, IoTicket, Note, Output, PollSectionWork, PollWork, Reader,
     counters::Counters,
     desk::Desk,
+    fencing::{self, Gate},
     host::{DataHost, Waiter},
     work::Origin,
 };
@@ -35,7 +40,15 @@ struct Poll {
     messages: u64,
     bytes: u64,
     refused: bool,
+    /// A section can only be judged when the group has changed.
+    unripe: bool,
+    /// How often fences were committed before it.
+    fenced: u32,
 }
+
+/// How often a poll begins again because a fence has to be committed before it: once for every epoch that
+/// its group has gone through meanwhile.
+const FENCED_MAX: u32 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -45,6 +58,8 @@ enum Stage {
     Reading,
     /// Waits for messages.
     Waiting,
+    /// Waits until so many fences are raised.
+    Fencing(usize),
     /// Waits until so many offsets are stored.
     Storing(usize),
 }
@@ -71,6 +86,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) desk: &'a mut Desk,
     pub(crate) hosts: &'a mut DataHosts,
     pub(crate) counters: &'a mut Counters,
+    pub(crate) projection: &'a Projection,
 }
 
 impl Polls {
@@ -97,6 +113,8 @@ impl Polls {
             messages: 0,
             bytes: 0,
             refused: false,
+            unripe: false,
+            fenced: 0,
         };
         self.polls.insert(id, poll);
         self.ready.push_back(id);
@@ -146,6 +164,36 @@ impl Polls {
         }
     }
 
+    /// Somebody else may own a partition now: whoever waits for messages of it is judged again.
+    pub(crate) fn on_reassigned(&mut self, key: PartitionKey) {
+        let first = (key, Incarnation(0), PollId(0));
+        let last = (key, Incarnation(u64::MAX), PollId(u64::MAX));
+        let ids: Vec<PollId> = self
+            .waiting
+            .range(first..=last)
+            .map(|(_, _, id)| *id)
+            .collect();
+        for id in ids {
+            self.wake(id);
+        }
+    }
+
+    /// A consumer group of the topic is gone.
+    pub(crate) fn on_topic_changed(&mut self, (stream, topic): (StreamId, TopicId)) {
+        let key = |partition| PartitionKey {
+            stream,
+            topic,
+            partition: PartitionId(partition),
+        };
+        let first = (key(0), Incarnation(0), PollId(0));
+        let last = (key(u32::MAX), Incarnation(u64::MAX), PollId(u64::MAX));
+        let waiting = self.waiting.range(first..=last);
+        let ids: BTreeSet<PollId> = waiting.map(|(_, _, id)| *id).collect();
+        for id in ids {
+            self.wake(id);
+        }
+    }
+
     fn wake(&mut self, id: PollId) {
         let Some(poll) = self.polls.get_mut(&id) else {
             return;
@@ -168,7 +216,9 @@ impl Polls {
             done = true;
             if let Some(poll) = self.polls.get_mut(&id) {
                 poll.restart();
-                self.go_on(around, id);
+                if !self.raise_fences(around, id) {
+                    self.go_on(around, id);
+                }
             }
         }
         done
@@ -208,6 +258,34 @@ impl Polls {
         true
     }
 
+    /// Commits the fences that a group's poll needs first, all at once. Returns whether there are any.
+    fn raise_fences(&mut self, around: &mut Surroundings<'_>, id: PollId) -> bool {
+        let Some(poll) = self.polls.get_mut(&id) else {
+            return false;
+        };
+        if poll.fenced == FENCED_MAX {
+            return false;
+        }
+        let mut left = 0;
+        for section in &poll.work.sections {
+            let Some(host) = around.hosts.get_mut(&section.address.group) else {
+                continue;
+            };
+            if !host.member.serves() {
+                continue;
+            }
+            if let Gate::Fence(request) = poll.gate(around.projection, host, section) {
+                host.queue(request, Waiter::Poll(id, section.index));
+                left += 1;
+            }
+        }
+        if left > 0 {
+            poll.fenced += 1;
+            poll.stage = Stage::Fencing(left);
+        }
+        left > 0
+    }
+
     /// Serves sections until one has to wait for a file.
     fn go_on(&mut self, around: &mut Surroundings<'_>, id: PollId) {
         loop {
@@ -220,17 +298,23 @@ impl Polls {
             let Some(section) = poll.work.sections.get(poll.results.len()).copied() else {
                 return self.decide(around, id);
             };
-            let query = ReadQuery {
-                strategy: section.strategy,
-                consumer: &poll.work.consumer,
-                max_messages: poll.messages_left(),
-                max_bytes: poll.bytes_left(),
-            };
             let address = section.address;
             match around.hosts.get(&address.group) {
                 Some(host) if host.member.serves() => {
-                    let outcome = host.state.read(address.key, address.incarnation, &query);
-                    self.on_outcome(around, id, &section, outcome);
+                    let primary = host.member.primary().primary;
+                    match poll.gate(around.projection, host, &section) {
+                        Gate::Open(strategy) => {
+                            let query = poll.query(strategy);
+                            let outcome = host.state.read(address.key, address.incarnation, &query);
+                            self.on_outcome(around, id, &section, outcome);
+                        }
+                        Gate::Fence(_) => poll.push(failed(&section, primary, not_fenced())),
+                        Gate::Waits(failure) => poll.put_off(failed(&section, primary, failure)),
+                        Gate::Refused(failure) => {
+                            around.counters.group_polls_refused += 1;
+                            poll.push(failed(&section, primary, failure));
+                        }
+                    }
                 }
                 Some(host) => {
                     let primary = host.member.primary().primary;
@@ -264,7 +348,7 @@ impl Polls {
         poll.stage = Stage::Ready;
         match outcome {
             Ok(Read::Batches(batches)) => {
-                let stored = host.state.stored(section.address.key, &poll.work.consumer);
+                let stored = poll.stored(host, section);
                 let mut result = served(section, primary, stored, batches);
                 poll.keep_within_limits(&mut result);
                 poll.push(result);
@@ -295,6 +379,10 @@ impl Polls {
             return;
         };
         if poll.is_satisfied() || poll.over {
+            if !poll.judge_again(around) {
+                self.ready.push_back(id);
+                return;
+            }
             if poll.work.commit_on_poll && poll.messages > 0 {
                 return self.store(around, id);
             }
@@ -322,17 +410,17 @@ impl Polls {
             if result.batches.is_empty() {
                 continue;
             }
-            let request = DataRequest::StoreOffset {
-                key: section.address.key,
-                incarnation: section.address.incarnation,
-                admitted: poll.work.admitted,
-                consumer: poll.work.consumer.clone(),
-                offset: Offset(result.next.0 - 1),
-            };
-            host.queue(request, Waiter::Poll(id, *index));
-            left += 1;
+            let last = Offset(result.next.0 - 1);
+            if let Some(request) = poll.store_request(around.projection, section, last) {
+                host.queue(request, Waiter::Poll(id, *index));
+                left += 1;
+            }
         }
         poll.stage = Stage::Storing(left);
+        if left == 0 {
+            // The partition has changed hands since it was looked at a moment before.
+            self.ready.push_back(id);
+        }
     }
 
     /// An offset that was served is stored, or not.
@@ -346,8 +434,17 @@ impl Polls {
         let Some(poll) = self.polls.get_mut(&id) else {
             return;
         };
-        let Stage::Storing(left) = poll.stage else {
-            return;
+        let left = match poll.stage {
+            Stage::Storing(left) => left,
+            Stage::Fencing(left) => {
+                poll.stage = Stage::Fencing(left - 1);
+                if left == 1 {
+                    poll.stage = Stage::Ready;
+                    self.ready.push_back(id);
+                }
+                return;
+            }
+            Stage::Ready | Stage::Reading | Stage::Waiting => return,
         };
         if let Some((_, result)) = poll
             .results
@@ -356,6 +453,7 @@ impl Polls {
         {
             match outcome {
                 Ok(DataResult::Stored { stored }) => result.stored = Some(stored),
+                Ok(DataResult::Record { record, .. }) => result.stored = record.stored,
                 Ok(DataResult::Failed(refusal)) => refuse(result, refusal.failure()),
                 Ok(_) => {}
                 Err(failure) => refuse(result, failure),
@@ -363,6 +461,7 @@ impl Polls {
         }
         poll.stage = Stage::Storing(left - 1);
         if left == 1 {
+            poll.take_back_what_moves(around);
             self.answer(around, id);
         }
     }
@@ -373,6 +472,7 @@ impl Polls {
         };
         self.by_origin.remove(&poll.origin);
         self.deadlines.remove(&(poll.work.deadline, id));
+        poll.remember(around);
         let satisfied = poll.is_satisfied();
         let host = poll
             .work
@@ -398,7 +498,143 @@ impl Poll {
     fn restart(&mut self) {
         self.stage = Stage::Ready;
         self.results.clear();
-        (self.messages, self.bytes, self.refused) = (0, 0, false);
+        (self.messages, self.bytes) = (0, 0);
+        (self.refused, self.unripe) = (false, false);
+    }
+
+    /// Whether a section may be read. A single consumer always may.
+    fn gate(&self, projection: &Projection, host: &DataHost, section: &PollSectionWork) -> Gate {
+        match &self.work.reader {
+            Reader::Single(_) => Gate::Open(section.strategy),
+            Reader::Group(reader) => {
+                let asked = (&section.address, section.epoch, section.strategy);
+                fencing::gate(projection, &host.state, reader, asked)
+            }
+        }
+    }
+
+    fn query(&self, strategy: PollStrategy) -> ReadQuery<'_> {
+        ReadQuery {
+            strategy,
+            consumer: match &self.work.reader {
+                Reader::Single(name) => name,
+                Reader::Group(_) => "",
+            },
+            max_messages: self.messages_left(),
+            max_bytes: self.bytes_left(),
+        }
+    }
+
+    fn stored(&self, host: &DataHost, section: &PollSectionWork) -> Option<Offset> {
+        let address = section.address;
+        match &self.work.reader {
+            Reader::Single(name) => host.state.stored(address.key, name),
+            Reader::Group(reader) => {
+                let group = reader.key.group;
+                let record = host
+                    .state
+                    .group_record(address.key, address.incarnation, group);
+                record.ok()?.stored
+            }
+        }
+    }
+
+    fn store_request(
+        &self,
+        projection: &Projection,
+        section: &PollSectionWork,
+        offset: Offset,
+    ) -> Option<DataRequest> {
+        let PollSectionWork { address, epoch, .. } = *section;
+        match &self.work.reader {
+            Reader::Single(name) => Some(DataRequest::StoreOffset {
+                key: address.key,
+                incarnation: address.incarnation,
+                admitted: self.work.admitted,
+                consumer: name.clone(),
+                offset,
+            }),
+            Reader::Group(reader) => {
+                let section = GroupWriteSection {
+                    index: section.index,
+                    address,
+                    epoch,
+                    offset: Some(offset),
+                    planned: None,
+                };
+                fencing::write(projection, reader, &section).ok()
+            }
+        }
+    }
+
+    /// Judges a group's sections again, now that their answer is built: what has been taken away meanwhile
+    /// is refused. Returns false when the poll has to begin again, under a newer epoch.
+    fn judge_again(&mut self, around: &mut Surroundings<'_>) -> bool {
+        if matches!(self.work.reader, Reader::Single(_)) {
+            return true;
+        }
+        for (at, section) in self.work.sections.iter().enumerate() {
+            let Some(host) = around.hosts.get(&section.address.group) else {
+                continue;
+            };
+            if self.results[at].1.status.is_err() {
+                continue;
+            }
+            match self.gate(around.projection, host, section) {
+                Gate::Open(_) => {}
+                Gate::Fence(_) if self.fenced < FENCED_MAX => return false,
+                Gate::Fence(_) => refuse(&mut self.results[at].1, not_fenced()),
+                Gate::Waits(failure) | Gate::Refused(failure) => {
+                    around.counters.group_polls_refused += 1;
+                    refuse(&mut self.results[at].1, failure);
+                }
+            }
+        }
+        self.recount();
+        true
+    }
+
+    /// What is being handed over by now is not served, although it is stored: who stores before it sees
+    /// may lose, never repeat.
+    fn take_back_what_moves(&mut self, around: &mut Surroundings<'_>) {
+        if self.judge_again(around) {
+            return;
+        }
+        // The ownership goes on under a newer epoch, and what is stored is this consumer's.
+        self.recount();
+    }
+
+    fn recount(&mut self) {
+        let results = || self.results.iter().map(|(_, result)| result);
+        self.messages = results().map(|result| result.next.0 - result.from.0).sum();
+        self.bytes = results()
+            .flat_map(|result| &result.batches)
+            .map(|batch| batch.len() as u64)
+            .sum();
+        self.refused |= results().any(|result| result.status.is_err());
+    }
+
+    /// Keeps in mind what the group was served: a hand-over waits until that is stored.
+    fn remember(&self, around: &mut Surroundings<'_>) {
+        let Reader::Group(reader) = &self.work.reader else {
+            return;
+        };
+        for (section, (_, result)) in self.work.sections.iter().zip(&self.results) {
+            if result.batches.is_empty() {
+                continue;
+            }
+            let key = section.address.key;
+            let group = around.projection.group(&reader.key);
+            let view = group.and_then(|group| group.view(key.partition));
+            let held_since = view.and_then(|view| view.held_since());
+            if let Some(host) = around.hosts.get_mut(&section.address.group)
+                && let Some(held_since) = held_since
+            {
+                let last = Offset(result.next.0 - 1);
+                host.memory
+                    .served((key, reader.key.group), held_since, last);
+            }
+        }
     }
 
     fn messages_left(&self) -> u32 {
@@ -434,9 +670,22 @@ impl Poll {
         self.results.push((index, result));
     }
 
-    fn is_satisfied(&self) -> bool {
-        self.refused || self.bytes >= u64::from(self.work.min_bytes)
+    /// A section that cannot be judged yet: nothing is there, and nothing is refused.
+    fn put_off(&mut self, result: PollResult) {
+        let index = self.work.sections[self.results.len()].index;
+        self.results.push((index, result));
+        self.unripe = true;
     }
+
+    fn is_satisfied(&self) -> bool {
+        let waits = self.unripe && self.bytes == 0;
+        self.refused || (!waits && self.bytes >= u64::from(self.work.min_bytes))
+    }
+}
+
+fn not_fenced() -> Failure {
+    let text = "the partition changes hands again and again; its fence is not raised yet";
+    Failure::new(ErrorCode::Retry, text)
 }
 
 fn served(

@@ -8,7 +8,7 @@ use alloc::{
 use core::net::SocketAddr;
 
 use bytes::Bytes;
-use catalog::{Catalog, CatalogConfig, Projection};
+use catalog::{Catalog, CatalogConfig, GroupKey, Projection};
 use partition::{DataConfig, DataGroup};
 use vsr::{Recovered, Replica};
 use wire::{ConsensusGroup, ErrorCode, Event, Failure, FrameHeader, Op, ServerStopping, Time};
@@ -16,15 +16,17 @@ use wire::{ConsensusGroup, ErrorCode, Event, Failure, FrameHeader, Op, ServerSto
 use crate::{
     Answer, Binding, Config, ConnectionId, DiskSpace, Effect, GroupSnapshot, Input, MeshMessage,
     Note, Output, ShardId, StateSnapshot,
+    answers::ResetWait,
     connection::{Connections, Flow},
     counters::Counters,
     desk::{Desk, Written},
+    hand_over::HandOvers,
     host::{DataHost, Member, MetadataHost, Settings},
     liveness::{Signs, Timeouts},
     pending::Pending,
     poll::{DataHosts, Polls, Surroundings},
     verify::Verifier,
-    work::{Origin, PartitionOffsets, Slot, Work},
+    work::{GroupWrite, Origin, Slot, Work},
 };
 
 /// What a consensus group starts from.
@@ -78,11 +80,17 @@ pub struct Shard {
     pub(crate) metadata: Option<Box<MetadataHost>>,
     pub(crate) data: DataHosts,
     pub(crate) polls: Polls,
+    pub(crate) hand_overs: HandOvers,
     /// Work for the groups of this shard, in the order in which it came.
     pub(crate) work: VecDeque<(Origin, Work)>,
     /// By the op waited for and the order of arrival, each with the time when the wait ends.
     pub(crate) parked: BTreeMap<(Op, u64), (u64, Parked)>,
-    parked_count: u64,
+    pub(crate) parked_count: u64,
+    /// What waits until its consumer group changes, in the order of arrival, each with the time when the
+    /// wait ends and what is answered then.
+    pub(crate) group_waits: BTreeMap<(GroupKey, u64), (u64, Origin, GroupWrite, Failure)>,
+    /// Resets that the data groups have not carried out yet.
+    pub(crate) resets: Vec<ResetWait>,
     signs: Signs,
     /// Events that a connection gets after the reply that it waits for.
     pub(crate) delayed: BTreeMap<ConnectionId, Event>,
@@ -126,9 +134,12 @@ impl Shard {
             metadata: None,
             data: BTreeMap::new(),
             polls: Polls::default(),
+            hand_overs: HandOvers::default(),
+            group_waits: BTreeMap::new(),
             work: VecDeque::new(),
             parked: BTreeMap::new(),
             parked_count: 0,
+            resets: Vec::new(),
             signs: Signs::new(config.liveness_interval),
             delayed: BTreeMap::new(),
             verifier: Verifier::default(),
@@ -333,7 +344,7 @@ impl Shard {
             } else if !self.desk.grown.is_empty() {
                 let grown = core::mem::take(&mut self.desk.grown);
                 self.polls.on_grown(grown);
-            } else if !self.run_polls() {
+            } else if !self.note_touched() && !self.run_polls() && !self.reconcile_groups() {
                 break;
             }
         }
@@ -345,12 +356,14 @@ impl Shard {
             desk,
             data: hosts,
             counters,
+            projection,
             ..
         } = self;
         polls.run(&mut Surroundings {
             desk,
             hosts,
             counters,
+            projection,
         })
     }
 
@@ -377,6 +390,7 @@ impl Shard {
                 desk,
                 data: hosts,
                 counters,
+                projection,
                 ..
             } = self;
             polls.on_stored(
@@ -384,6 +398,7 @@ impl Shard {
                     desk,
                     hosts,
                     counters,
+                    projection,
                 },
                 id,
                 index,
@@ -403,6 +418,12 @@ impl Shard {
         self.report_signs();
         if serving_changed {
             self.reconcile_all();
+            self.reconcile_all_groups();
+        }
+        self.run();
+        self.tell_completed();
+        if let Some(host) = &mut self.metadata {
+            host.complete_moves(&mut self.desk);
         }
         self.run();
         self.say_ready();
@@ -456,6 +477,7 @@ impl Shard {
             data: hosts,
             counters,
             verifier,
+            projection,
             ..
         } = self;
         if !polls.on_read(
@@ -463,6 +485,7 @@ impl Shard {
                 desk,
                 hosts,
                 counters,
+                projection,
             },
             ticket,
             bytes,
@@ -640,15 +663,15 @@ impl Shard {
                 ),
             },
             Work::Poll(poll) => self.polls.begin(origin, poll),
+            Work::GroupWrite(write) => self.write_for_group(origin, write),
             Work::Offsets {
                 consumer,
                 partitions,
                 ..
             } => {
-                let consumer = consumer.unwrap_or_default();
-                let told = partitions.iter().map(|(index, address)| {
-                    (*index, self.offsets(address.group, address, &consumer))
-                });
+                let told = partitions
+                    .iter()
+                    .map(|(index, address)| (*index, self.offsets(address, consumer.as_ref())));
                 let answer = Answer::without_group(Ok(Output::Offsets(told.collect())));
                 self.desk.answer(origin, answer);
             }
@@ -663,6 +686,7 @@ impl Shard {
                 if let Some(host) = &self.metadata {
                     self.counters.sessions = host.session_count() as u64;
                 }
+                self.counters.moving = self.hand_overs.len() as u64;
                 let counters = self.counters.all();
                 self.desk.answer(
                     origin,
@@ -679,8 +703,11 @@ impl Shard {
         match work {
             Work::Login(login) => host.login(&mut self.desk, origin, login),
             Work::Attach(attach) => host.attach(&mut self.desk, origin, &attach),
-            Work::Catalog(work) => host.request(&mut self.desk, origin, work),
+            Work::Catalog(work) => {
+                host.request(&mut self.desk, &self.hand_overs, origin, work);
+            }
             other @ (Work::Write { .. }
+            | Work::GroupWrite(_)
             | Work::Poll(_)
             | Work::Offsets { .. }
             | Work::Groups
@@ -688,39 +715,13 @@ impl Shard {
         }
     }
 
-    fn refuse_work(&mut self, origin: Origin, work: Work) {
+    pub(crate) fn refuse_work(&mut self, origin: Origin, work: Work) {
         let failure = Failure::new(
             ErrorCode::Internal,
             "the shard does not host the consensus group",
         );
         let answer = Answer::without_group(work.refused(&failure));
         self.desk.answer(origin, answer);
-    }
-
-    fn offsets(
-        &self,
-        group: ConsensusGroup,
-        address: &crate::PartitionAddress,
-        consumer: &str,
-    ) -> Result<PartitionOffsets, Failure> {
-        let Some(host) = self.data.get(&group) else {
-            let text = "the shard does not host the consensus group";
-            return Err(Failure::new(ErrorCode::Internal, text));
-        };
-        if !host.member.serves() {
-            return Err(host.member.refusal(host.member.why_not_serving()));
-        }
-        match host
-            .state
-            .position(address.key, address.incarnation, consumer)
-        {
-            Ok(position) => Ok(PartitionOffsets {
-                start: position.start,
-                end: position.end,
-                stored: position.stored,
-            }),
-            Err(absent) => Err(Failure::new(ErrorCode::Retry, alloc::format!("{absent}"))),
-        }
     }
 
     fn on_mesh(&mut self, message: MeshMessage) {
@@ -732,6 +733,11 @@ impl Shard {
             MeshMessage::Hurry { origin } => self.polls.hurry(origin),
             MeshMessage::Projection(projection) => self.on_projection(*projection),
             MeshMessage::Changes { op, changes } => self.on_changes(op, &changes),
+            MeshMessage::Moved(completed) => {
+                if let Some(host) = &mut self.metadata {
+                    host.on_completed(&completed);
+                }
+            }
             MeshMessage::Liveness(signs) => {
                 if let Some(host) = &mut self.metadata {
                     host.on_signs(&signs, self.desk.now.monotonic);
@@ -753,12 +759,20 @@ impl Shard {
             host.pump(&mut self.desk);
         }
         self.polls.on_time(now);
+        self.hand_overs.on_time(now);
         if !self.parked.is_empty() {
             self.expire_parked();
+        }
+        if !self.group_waits.is_empty() {
+            self.expire_group_waits();
+        }
+        if !self.resets.is_empty() {
+            self.answer_resets();
         }
         if now >= self.reconcile_due {
             self.reconcile_due = now.saturating_add(RECONCILE_INTERVAL);
             self.reconcile_all();
+            self.hand_overs.refresh();
             self.free_space();
         }
     }
@@ -803,6 +817,7 @@ impl Shard {
         self.projection = projection;
         self.projection_known = true;
         self.reconcile_all();
+        self.reconcile_all_groups();
         self.unpark();
     }
 

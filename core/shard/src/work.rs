@@ -3,7 +3,7 @@
 use alloc::{string::String, vec::Vec};
 use core::net::SocketAddr;
 
-use catalog::CachedReply;
+use catalog::{CachedReply, GroupKey};
 use partition::{DataRequest, DataResult};
 use wire::{
     ClientId, ConsensusGroup, Epoch, Failure, GroupPrimary, Incarnation, Offset, Op, PartitionId,
@@ -55,12 +55,14 @@ pub enum Work {
     },
     /// Read messages of partitions whose groups one shard hosts.
     Poll(PollWork),
+    /// Store offsets of a consumer group in the partitions of one data group, or release them.
+    GroupWrite(GroupWrite),
     /// Tell offsets of partitions whose groups one shard hosts.
     Offsets {
         /// The metadata op that the names were resolved at.
         admitted: Op,
         /// Whose stored offset is asked for.
-        consumer: Option<String>,
+        consumer: Option<OffsetsOf>,
         /// Each with its section of the client's request.
         partitions: Vec<(u16, PartitionAddress)>,
     },
@@ -114,13 +116,70 @@ pub struct PartitionAddress {
     pub group: ConsensusGroup,
 }
 
+/// Whose stored offsets are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OffsetsOf {
+    /// The single consumer with this full name.
+    Single(String),
+    /// A consumer group.
+    Group(GroupKey),
+}
+
+/// Who reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// The single consumer with this full name.
+    Single(String),
+    /// A member of a consumer group.
+    Group(GroupReader),
+}
+
+/// A session that acts for a consumer group; whether it is a member is judged where the partition lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupReader {
+    /// The group.
+    pub key: GroupKey,
+    /// The client.
+    pub client: ClientId,
+    /// Its session.
+    pub session: SessionNumber,
+}
+
+/// What a session asks of partitions of one data group in its consumer group's name.
+#[derive(Clone, Debug)]
+pub struct GroupWrite {
+    /// The data group.
+    pub group: ConsensusGroup,
+    /// The metadata op that must be applied before it can be judged: that of its names and epochs.
+    pub admitted: Op,
+    /// Who asks.
+    pub reader: GroupReader,
+    /// Each partition once.
+    pub sections: Vec<GroupWriteSection>,
+}
+
+/// One partition of a [`GroupWrite`].
+#[derive(Clone, Copy, Debug)]
+pub struct GroupWriteSection {
+    /// The section of the client's request.
+    pub index: u16,
+    /// The partition.
+    pub address: PartitionAddress,
+    /// The epoch under which the caller owns it.
+    pub epoch: Epoch,
+    /// The last message processed; absent only in a release.
+    pub offset: Option<Offset>,
+    /// The epoch of the move that it is released for, if it is.
+    pub planned: Option<Epoch>,
+}
+
 /// A poll, as far as one shard serves it.
 #[derive(Clone, Debug)]
 pub struct PollWork {
-    /// The metadata op that the names were resolved at.
+    /// The metadata op that must be applied before it can be judged: that of its names and epochs.
     pub admitted: Op,
-    /// Full name of the single consumer.
-    pub consumer: String,
+    /// Who reads.
+    pub reader: Reader,
     /// Messages at the most, over all sections.
     pub max_messages: u32,
     /// Bytes at the most, over all sections, but for the first batch.
@@ -217,6 +276,21 @@ pub struct PartitionOffsets {
     pub end: Offset,
     /// The last message processed by the consumer asked for.
     pub stored: Option<Offset>,
+    /// How far a consumer group has got, if one was asked for.
+    pub group: Option<GroupStanding>,
+}
+
+/// What a data group's primary knows of a consumer group in one partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupStanding {
+    /// The message that it goes on with.
+    pub next: Offset,
+    /// The highest offset served since its owner's ownership began, where that is known.
+    pub last_polled: Option<Offset>,
+    /// The fence.
+    pub fence: Epoch,
+    /// What a move waits for, and how long a revocation still has, milliseconds.
+    pub waits_for: Option<(wire::MoveWait, Option<u32>)>,
 }
 
 impl Answer {
@@ -251,6 +325,14 @@ impl Work {
                         .collect(),
                 ))
             }
+            Self::GroupWrite(write) => {
+                let sections = write.sections.iter();
+                Ok(Output::Written(
+                    sections
+                        .map(|section| (section.index, Err(failure.clone())))
+                        .collect(),
+                ))
+            }
             Self::Offsets { partitions, .. } => {
                 let sections = partitions.into_iter();
                 Ok(Output::Offsets(
@@ -280,6 +362,7 @@ impl Work {
         match self {
             Self::Write { admitted, .. } | Self::Offsets { admitted, .. } => *admitted,
             Self::Poll(poll) => poll.admitted,
+            Self::GroupWrite(write) => write.admitted,
             Self::Login(_) | Self::Attach(_) | Self::Catalog(_) | Self::Groups | Self::Counters => {
                 Op(0)
             }

@@ -115,7 +115,7 @@ commands! {
     /// Forgets what a consumer has stored.
     DeleteConsumerOffset = 122, Data, true;
     /// Sets the offsets of a consumer group, ordered by the metadata group.
-    ResetConsumerOffset = 123, Metadata, false;
+    ResetConsumerOffset = 123, Metadata, true;
     /// One stream.
     GetStream = 200, Query, true;
     /// The streams, page by page.
@@ -147,25 +147,25 @@ commands! {
     /// Removes the oldest segments of a partition.
     DeleteSegments = 503, Data, false;
     /// One consumer group: members, ownership, progress.
-    GetConsumerGroup = 600, Query, false;
+    GetConsumerGroup = 600, Query, true;
     /// The consumer groups of a topic, page by page.
-    GetConsumerGroups = 601, Query, false;
+    GetConsumerGroups = 601, Query, true;
     /// Makes a consumer group.
-    CreateConsumerGroup = 602, Metadata, false;
+    CreateConsumerGroup = 602, Metadata, true;
     /// Removes a consumer group.
-    DeleteConsumerGroup = 603, Metadata, false;
+    DeleteConsumerGroup = 603, Metadata, true;
     /// Makes the session a member of a consumer group.
-    JoinConsumerGroup = 604, Metadata, false;
+    JoinConsumerGroup = 604, Metadata, true;
     /// Ends the session's membership.
-    LeaveConsumerGroup = 605, Metadata, false;
+    LeaveConsumerGroup = 605, Metadata, true;
     /// The member's assignment.
-    SyncConsumerGroup = 606, Query, false;
+    SyncConsumerGroup = 606, Query, true;
     /// Stores the last offset of a partition that is being revoked, and gives it up.
-    ReleasePartition = 607, Data, false;
+    ReleasePartition = 607, Data, true;
     /// Ends somebody's membership.
-    RemoveMember = 608, Metadata, false;
+    RemoveMember = 608, Metadata, true;
     /// Sets the options of a consumer group.
-    UpdateConsumerGroup = 609, Metadata, false;
+    UpdateConsumerGroup = 609, Metadata, true;
 }
 
 impl Command {

@@ -7,11 +7,12 @@ use alloc::{
 
 use partition::{DataGroup, DataRequest, DataResult, SegmentChange, SegmentId, encode_requests};
 use vsr::{Prepare, Token};
-use wire::{Failure, Incarnation, Op, PartitionKey};
+use wire::{ConsumerGroupId, Failure, Incarnation, Op, PartitionKey};
 
 use crate::{
     Output, StateSnapshot,
     desk::Desk,
+    fencing::ViewMemory,
     host::{Checkpoints, Event, Member},
     poll::PollId,
     work::Origin,
@@ -30,8 +31,10 @@ pub(crate) enum Waiter {
     Nobody,
     /// A write, with the section of the client's request.
     Write(WriteId, u16),
-    /// A poll that stores what it serves, with its section.
+    /// A poll that stores what it serves, or needs a fence first, with its section.
     Poll(PollId, u16),
+    /// The reconciler, which has asked for a fence of this consumer group.
+    Fence(ConsumerGroupId),
 }
 
 /// A write that is being replicated.
@@ -62,6 +65,8 @@ pub(crate) struct DataHost {
     pub(crate) checkpoints: Checkpoints,
     /// What was proposed for partitions and is not applied yet, so that a pass does not repeat it.
     proposed: BTreeSet<(PartitionKey, Incarnation)>,
+    /// What it remembers of consumer groups since the view began.
+    pub(crate) memory: ViewMemory,
     /// Results for polls that store what they serve.
     pub(crate) poll_results: VecDeque<(PollId, u16, Result<DataResult, Failure>)>,
     /// Whether status, view or primary changed since this was last looked at.
@@ -81,6 +86,7 @@ impl DataHost {
             dirty: BTreeSet::new(),
             checkpoints: Checkpoints::default(),
             proposed: BTreeSet::new(),
+            memory: ViewMemory::default(),
             poll_results: VecDeque::new(),
             status_changed: true,
         }
@@ -93,13 +99,23 @@ impl DataHost {
 
     /// Queues the requests of a client's write.
     pub(crate) fn write(&mut self, origin: Origin, requests: Vec<(u16, DataRequest)>) {
+        self.write_rest(origin, requests, Vec::new());
+    }
+
+    /// Queues what is left of a client's write, of which some is refused already.
+    pub(crate) fn write_rest(
+        &mut self,
+        origin: Origin,
+        requests: Vec<(u16, DataRequest)>,
+        refused: Vec<(u16, Result<DataResult, Failure>)>,
+    ) {
         assert!(!requests.is_empty());
         self.write_count += 1;
         let id = WriteId(self.write_count);
         let write = Write {
             origin,
             left: requests.len(),
-            results: Vec::with_capacity(requests.len()),
+            results: refused,
         };
         self.writes.insert(id, write);
         for (index, request) in requests {
@@ -170,7 +186,12 @@ impl DataHost {
             match event {
                 Event::Apply { prepare, token } => self.apply(desk, prepare, token),
                 Event::Refuse { token, reason } => self.refuse(desk, token, reason),
-                Event::StatusChanged => self.status_changed = true,
+                Event::StatusChanged => {
+                    self.status_changed = true;
+                    if self.member.serves() {
+                        self.memory.begin(self.member.primary().view, &self.state);
+                    }
+                }
                 // Data groups have no client table.
                 Event::Reply { .. } | Event::Evict { .. } | Event::ViewConfirmed => {}
             }
@@ -198,16 +219,20 @@ impl DataHost {
         {
             let subject = (key, incarnation);
             match result {
-                DataResult::Appended { .. }
-                | DataResult::HeadTruncated { .. }
-                | DataResult::Dropped
-                | DataResult::Created => {
+                DataResult::Appended { .. } | DataResult::HeadTruncated { .. } => {
                     desk.grown.insert(subject);
                 }
+                DataResult::Dropped | DataResult::Created => {
+                    self.memory.forget_partition(key);
+                    desk.grown.insert(subject);
+                    desk.begun.insert(key);
+                }
+                DataResult::Record { group, .. } => {
+                    desk.touched.insert((key, group));
+                }
+                DataResult::ConsumerGroupDropped { group } => self.memory.forget(key, group),
                 DataResult::Stored { .. }
                 | DataResult::OffsetDeleted { .. }
-                | DataResult::Record { .. }
-                | DataResult::ConsumerGroupDropped { .. }
                 | DataResult::Failed(_) => {}
             }
             match waiters.next() {
@@ -218,7 +243,7 @@ impl DataHost {
                 Some(Waiter::Nobody) => {
                     self.proposed.remove(&subject);
                 }
-                None => {}
+                Some(Waiter::Fence(_)) | None => {}
             }
         }
         let applied = vsr::Input::Applied {
@@ -291,6 +316,8 @@ impl DataHost {
                     self.poll_results.push_back((id, index, Err(failure)));
                 }
                 Waiter::Nobody => self.proposed.clear(),
+                // The next look at everything that is open asks again.
+                Waiter::Fence(_) => {}
             }
         }
     }

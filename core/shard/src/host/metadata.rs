@@ -8,7 +8,7 @@ use alloc::{
 };
 use core::net::SocketAddr;
 
-use catalog::{Catalog, Change, Operation, Outcome, Projection, SecretHash};
+use catalog::{Catalog, Change, GroupKey, Observed, Operation, Outcome, Projection, SecretHash};
 use vsr::{Prepare, Token};
 use wire::{
     ClientId, ErrorCode, EvictionReason, Failure, Me, Op, Plane, Reply, Request, SessionNumber,
@@ -18,7 +18,11 @@ use wire::{
 use crate::{
     Binding, Note, Output, Sign, StateSnapshot,
     desk::Desk,
-    host::{Checkpoints, Event, Member, operation::operation, password::Passwords},
+    hand_over::{Completed, HandOvers},
+    host::{
+        Checkpoints, Event, Member, group_work::GroupWork, operation::operation,
+        password::Passwords,
+    },
     liveness::{Clocks, Timeouts},
     work::{AttachWork, Caller, CatalogWork, Origin},
 };
@@ -49,6 +53,10 @@ pub(super) enum Waiting {
     },
     /// Nobody: the end of these sessions was proposed.
     Expiry(Vec<(ClientId, SessionNumber)>),
+    /// Nobody: moves are complete.
+    Completion,
+    /// Nobody: what has its time is over; it is proposed again if this comes to nothing.
+    Timer,
     /// Nobody.
     Own,
 }
@@ -61,6 +69,7 @@ pub(crate) struct MetadataHost {
     pub(super) waiting: BTreeMap<Token, Waiting>,
     pub(super) passwords: Passwords,
     clocks: Clocks,
+    groups: GroupWork,
     settings: Settings,
     pub(crate) checkpoints: Checkpoints,
     /// Whether the other shards know the metadata as a whole, so that changes are enough.
@@ -75,6 +84,9 @@ pub(crate) struct MetadataHost {
 /// How often expiry is looked at, nanoseconds.
 const EXPIRY_INTERVAL: u64 = 50_000_000;
 
+/// After how long something that has had its time is proposed again, nanoseconds.
+const TIMER_AGAIN: u64 = 1_000_000_000;
+
 impl MetadataHost {
     pub(crate) fn new(member: Member, catalog: Catalog, settings: Settings) -> Self {
         Self {
@@ -83,6 +95,7 @@ impl MetadataHost {
             waiting: BTreeMap::new(),
             passwords: Passwords::new(settings.passwords),
             clocks: Clocks::new(settings.timeouts),
+            groups: GroupWork::default(),
             settings,
             checkpoints: Checkpoints::default(),
             announced: false,
@@ -103,7 +116,13 @@ impl MetadataHost {
     }
 
     /// A metadata command or a query.
-    pub(crate) fn request(&mut self, desk: &mut Desk, origin: Origin, work: CatalogWork) {
+    pub(crate) fn request(
+        &mut self,
+        desk: &mut Desk,
+        hand_overs: &HandOvers,
+        origin: Origin,
+        work: CatalogWork,
+    ) {
         let CatalogWork {
             caller,
             peer,
@@ -116,11 +135,13 @@ impl MetadataHost {
             return;
         };
         if request.command().plane() == Plane::Query {
-            let outcome = self.query(&caller, peer, request).map(Output::Reply);
+            let now = desk.now.monotonic;
+            let outcome = self.query(&caller, peer, (hand_overs, now), request);
+            let outcome = outcome.map(Output::Reply);
             return self.answer(desk, origin, outcome);
         }
         let name = request.command().name();
-        match operation(&caller, request) {
+        match operation(&caller, peer, request) {
             Some(operation) => self.propose(desk, origin, &caller, &operation),
             None => {
                 let failure = Failure::new(
@@ -201,7 +222,13 @@ impl MetadataHost {
         clippy::wildcard_enum_match_arm,
         reason = "the other requests never come here"
     )]
-    fn query(&self, caller: &Caller, peer: SocketAddr, request: Request) -> Result<Reply, Failure> {
+    fn query(
+        &self,
+        caller: &Caller,
+        peer: SocketAddr,
+        (hand_overs, now): (&HandOvers, u64),
+        request: Request,
+    ) -> Result<Reply, Failure> {
         let catalog = &self.catalog;
         let by = caller.user();
         match request {
@@ -230,6 +257,26 @@ impl MetadataHost {
             Request::GetStreams(r) => Ok(catalog.streams_page(&r).into()),
             Request::GetTopic(r) => catalog.topic_details(&r.stream, &r.topic).map(Reply::Topic),
             Request::GetTopics(r) => catalog.topics_page(&r).map(Reply::Topics),
+            Request::GetConsumerGroups(r) => {
+                catalog.consumer_groups_page(&r).map(Reply::ConsumerGroups)
+            }
+            Request::GetConsumerGroup(r) => {
+                let details = catalog.consumer_group_details(&r, |_, _, _| Observed {
+                    primary: self.member.primary().primary,
+                    // The data groups are asked next.
+                    progress: Err(ErrorCode::NotReady),
+                    waits_for: None,
+                    time_left_ms: None,
+                });
+                details.map(Reply::ConsumerGroupDetails)
+            }
+            Request::SyncConsumerGroup(r) => {
+                let who = (caller.binding.client, caller.binding.session);
+                let left = |key: &GroupKey, partition, _| {
+                    hand_overs.time_left(key, partition, now).unwrap_or(0)
+                };
+                catalog.assignment(who, &r, left).map(Reply::Assignment)
+            }
             other => {
                 let text = format!("{} is not answered by the catalog", other.command().name());
                 Err(Failure::new(ErrorCode::Internal, text))
@@ -300,6 +347,8 @@ impl MetadataHost {
                 self.answer(desk, origin, Err(failure));
             }
             Some(Waiting::Expiry(sessions)) => self.clocks.unexpire(&sessions),
+            Some(Waiting::Completion) => self.groups.on_proposed(),
+            Some(Waiting::Timer) => {}
             Some(Waiting::Own) => self.inaugurated = false,
             None => {}
         }
@@ -312,11 +361,16 @@ impl MetadataHost {
         let outcome = self.catalog.apply(op, timestamp, &operation);
         let registered = matches!(operation, Operation::Register { .. }) && outcome.result.is_ok();
         self.follow(desk, &outcome.changes);
+        let times = (self.settings.timeouts.session_timeout, desk.now.monotonic);
+        self.groups.follow(&self.catalog, &outcome.changes, times);
         if self.announced {
             desk.publish(op, outcome.changes.clone());
         }
         let reply = outcome.encode_result();
         if let Some(waiting) = token.and_then(|token| self.waiting.remove(&token)) {
+            if matches!(waiting, Waiting::Completion) {
+                self.groups.on_proposed();
+            }
             self.answer_applied(desk, op, waiting, &outcome);
         }
         let applied = vsr::Input::Applied {
@@ -362,7 +416,7 @@ impl MetadataHost {
                         .map(|_| Output::Bound(binding, logged_in.into())),
                 )
             }
-            Waiting::Expiry(_) | Waiting::Own => return,
+            Waiting::Expiry(_) | Waiting::Completion | Waiting::Timer | Waiting::Own => return,
         };
         let answer = self.member.answer(op, output);
         desk.answer(origin, answer);
@@ -424,6 +478,9 @@ impl MetadataHost {
             return;
         }
         self.clocks.restart(desk.now.monotonic);
+        let timeout = self.settings.timeouts.session_timeout;
+        self.groups
+            .restart(&self.catalog, timeout, desk.now.monotonic);
         // The very first op: where there is any, there is `root`.
         if self.catalog.user_by_id(UserId::ROOT).is_none()
             && let Some(phc) = self.settings.root_password.clone()
@@ -444,6 +501,21 @@ impl MetadataHost {
         }
     }
 
+    /// Data groups have committed the fences of these moves.
+    pub(crate) fn on_completed(&mut self, completed: &[Completed]) {
+        self.groups.on_completed(completed);
+    }
+
+    /// Proposes to complete the moves that are fenced. While that is on its way the next ones gather.
+    pub(crate) fn complete_moves(&mut self, desk: &mut Desk) {
+        if !self.member.serves() {
+            return;
+        }
+        if let Some(operation) = self.groups.complete(&self.catalog) {
+            self.submit(desk, vsr::Origin::Internal, &operation, Waiting::Completion);
+        }
+    }
+
     /// Proposes the end of sessions that were silent for too long.
     pub(crate) fn expire(&mut self, desk: &mut Desk) {
         let now = desk.now.monotonic;
@@ -451,6 +523,9 @@ impl MetadataHost {
             return;
         }
         self.expiry_due = now.saturating_add(EXPIRY_INTERVAL);
+        for operation in self.groups.due(now, TIMER_AGAIN) {
+            self.submit(desk, vsr::Origin::Internal, &operation, Waiting::Timer);
+        }
         for reason in [EvictionReason::Disconnected, EvictionReason::Expired] {
             let sessions = self.clocks.expired(now, reason, EXPIRE_AT_ONCE);
             if !sessions.is_empty() {

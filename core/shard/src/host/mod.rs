@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod data;
+mod group_work;
 mod metadata;
 mod operation;
 mod password;
