@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use wire::{Offset, PartitionId};
+use wire::{Offset, PartitionId, ResetTarget};
 
 use crate::StartPolicy;
 
@@ -17,6 +17,30 @@ pub enum ResetTo {
     Start(StartPolicy),
 }
 
+impl From<ResetTarget> for ResetTo {
+    fn from(target: ResetTarget) -> Self {
+        match target {
+            ResetTarget::Nothing => Self::Nothing,
+            ResetTarget::Offset(offset) => Self::Offset(offset),
+            ResetTarget::Earliest => Self::Start(StartPolicy::Earliest),
+            ResetTarget::Latest => Self::Start(StartPolicy::Latest),
+            ResetTarget::Timestamp(timestamp) => Self::Start(StartPolicy::Timestamp(timestamp)),
+        }
+    }
+}
+
+impl From<ResetTo> for ResetTarget {
+    fn from(reset: ResetTo) -> Self {
+        match reset {
+            ResetTo::Nothing => Self::Nothing,
+            ResetTo::Offset(offset) => Self::Offset(offset),
+            ResetTo::Start(StartPolicy::Earliest) => Self::Earliest,
+            ResetTo::Start(StartPolicy::Latest) => Self::Latest,
+            ResetTo::Start(StartPolicy::Timestamp(timestamp)) => Self::Timestamp(timestamp),
+        }
+    }
+}
+
 /// Sets the stored offsets of partitions, backwards too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reset {
@@ -25,4 +49,25 @@ pub struct Reset {
     /// Whether to do it although the group has members: each loses the partition for a moment and gets it
     /// back under a new epoch.
     pub force: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::{Offset, ResetTarget, Timestamp};
+
+    use super::ResetTo;
+
+    #[test]
+    fn what_a_client_asks_for_is_what_it_is_told() {
+        let targets = [
+            ResetTarget::Nothing,
+            ResetTarget::Offset(Offset(0)),
+            ResetTarget::Earliest,
+            ResetTarget::Latest,
+            ResetTarget::Timestamp(Timestamp(7)),
+        ];
+        for target in targets {
+            assert_eq!(ResetTarget::from(ResetTo::from(target)), target);
+        }
+    }
 }

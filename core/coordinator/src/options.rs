@@ -1,6 +1,9 @@
 //! What a consumer group is told about itself.
 
-use wire::{Incarnation, Op, Timestamp, Writer};
+use wire::{
+    ConsumerGroupOptions, ConsumerGroupOptionsUpdate, GroupStart, Incarnation, Op, Timestamp,
+    Writer,
+};
 
 use crate::OptionOutOfRange;
 
@@ -163,6 +166,60 @@ impl OptionsUpdate {
     }
 }
 
+impl From<GroupStart> for StartPolicy {
+    fn from(start: GroupStart) -> Self {
+        match start {
+            GroupStart::Earliest => Self::Earliest,
+            GroupStart::Latest => Self::Latest,
+            GroupStart::Timestamp(timestamp) => Self::Timestamp(timestamp),
+        }
+    }
+}
+
+impl From<StartPolicy> for GroupStart {
+    fn from(start: StartPolicy) -> Self {
+        match start {
+            StartPolicy::Earliest => Self::Earliest,
+            StartPolicy::Latest => Self::Latest,
+            StartPolicy::Timestamp(timestamp) => Self::Timestamp(timestamp),
+        }
+    }
+}
+
+impl From<ConsumerGroupOptionsUpdate> for OptionsUpdate {
+    fn from(update: ConsumerGroupOptionsUpdate) -> Self {
+        let ConsumerGroupOptionsUpdate {
+            rebalance_timeout_ms,
+            initial_delay_ms,
+            start,
+            offset_expiry_ms,
+        } = update;
+        Self {
+            rebalance_timeout_ms,
+            initial_delay_ms,
+            start: start.map(StartPolicy::from),
+            offset_expiry_ms,
+        }
+    }
+}
+
+impl From<&GroupOptions> for ConsumerGroupOptions {
+    fn from(options: &GroupOptions) -> Self {
+        let GroupOptions {
+            rebalance_timeout_ms,
+            initial_delay_ms,
+            start,
+            offset_expiry_ms,
+        } = *options;
+        Self {
+            rebalance_timeout_ms,
+            initial_delay_ms,
+            start: start.into(),
+            offset_expiry_ms,
+        }
+    }
+}
+
 /// [`GroupOptions`] in a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct OptionsSnapshot {
@@ -208,7 +265,10 @@ impl OptionsSnapshot {
 mod tests {
     use std::string::ToString;
 
-    use wire::{ErrorCode, Failure, Incarnation, Op, Timestamp};
+    use wire::{
+        ConsumerGroupOptions, ConsumerGroupOptionsUpdate, ErrorCode, Failure, GroupStart,
+        Incarnation, Op, Timestamp,
+    };
 
     use super::{GroupOptions, OptionsSnapshot, OptionsUpdate, StartPolicy};
 
@@ -264,6 +324,30 @@ mod tests {
             assert_eq!(policy.for_partition(created, Incarnation(9)), policy);
             let younger = policy.for_partition(created, Incarnation(11));
             assert_eq!(younger, StartPolicy::Earliest);
+        }
+    }
+
+    #[test]
+    fn what_a_client_tells_and_is_told_is_what_there_is() {
+        for start in [
+            GroupStart::Earliest,
+            GroupStart::Latest,
+            GroupStart::Timestamp(Timestamp(77)),
+        ] {
+            let told = ConsumerGroupOptionsUpdate {
+                rebalance_timeout_ms: Some(5_000),
+                initial_delay_ms: Some(3_000),
+                start: Some(start),
+                offset_expiry_ms: Some(60_000),
+            };
+            let options = OptionsUpdate::from(told).of(GroupOptions::default());
+            let shown = ConsumerGroupOptions {
+                rebalance_timeout_ms: 5_000,
+                initial_delay_ms: 3_000,
+                start,
+                offset_expiry_ms: 60_000,
+            };
+            assert_eq!(ConsumerGroupOptions::from(&options), shown);
         }
     }
 

@@ -1,15 +1,12 @@
 //! Questions about consumer groups.
 
-use coordinator::{
-    Assignment, ConsumerGroup, GroupOptions, Member, MemberState, Ownership, ResetTo, StartPolicy,
-};
+use coordinator::{Assignment, ConsumerGroup, Member, MemberState, Ownership};
 use wire::{
     AssignedPartition, ClientId, ConsumerGroupAssignment, ConsumerGroupDetails,
-    ConsumerGroupOptions, ConsumerGroupSummary, ConsumerGroups, DisplacedSession, ErrorCode,
-    Failure, GetConsumerGroup, GetConsumerGroups, GroupProgress, GroupStart, MemberDetails,
-    MemberId, MemberStatus, MoveWait, Op, OwnershipDetails, PartitionId, PartitionMove,
-    PartitionOwner, ReplicaId, ResetTarget, RevokingPartition, SessionNumber, SyncConsumerGroup,
-    Timestamp,
+    ConsumerGroupSummary, ConsumerGroups, DisplacedSession, ErrorCode, Failure, GetConsumerGroup,
+    GetConsumerGroups, GroupProgress, MemberDetails, MemberId, MemberStatus, MoveWait, Op,
+    OwnershipDetails, PartitionId, PartitionMove, PartitionOwner, ReplicaId, ResetTarget,
+    RevokingPartition, SessionNumber, SyncConsumerGroup, Timestamp,
 };
 
 use super::{GroupKey, GroupPath, present};
@@ -47,6 +44,17 @@ pub enum GroupTimer {
         /// How long it is kept, milliseconds.
         expiry_ms: u64,
     },
+}
+
+/// What a client asks to see its assignment, with the ids: never those of another group of the name.
+impl From<GroupKey> for SyncConsumerGroup {
+    fn from(key: GroupKey) -> Self {
+        Self {
+            stream: key.stream.into(),
+            topic: key.topic.into(),
+            group: key.group.into(),
+        }
+    }
 }
 
 impl Catalog {
@@ -198,25 +206,12 @@ pub(super) fn summary(group: &ConsumerGroup) -> ConsumerGroupSummary {
         id: group.id(),
         name: group.name().into(),
         created_op: group.created(),
-        options: options(group.options()),
+        options: group.options().into(),
         generation: group.generation(),
         plan_pending: group.plan_pending().is_some(),
         empty_since: group.empty_since(),
         member_count: count(group.members().len()),
         moving_count: count(moving.count()),
-    }
-}
-
-const fn options(options: &GroupOptions) -> ConsumerGroupOptions {
-    ConsumerGroupOptions {
-        rebalance_timeout_ms: options.rebalance_timeout_ms,
-        initial_delay_ms: options.initial_delay_ms,
-        start: match options.start {
-            StartPolicy::Earliest => GroupStart::Earliest,
-            StartPolicy::Latest => GroupStart::Latest,
-            StartPolicy::Timestamp(timestamp) => GroupStart::Timestamp(timestamp),
-        },
-        offset_expiry_ms: options.offset_expiry_ms,
     }
 }
 
@@ -290,7 +285,7 @@ fn ownership_details(
         to: moving.to,
         planned: moving.epoch,
         since: moving.since,
-        reset: moving.reset.map(reset_target),
+        reset: moving.reset.map(ResetTarget::from),
         waits_for: observed.waits_for,
         time_left_ms: observed.time_left_ms,
     });
@@ -302,15 +297,5 @@ fn ownership_details(
         moving,
         primary: observed.primary,
         progress: observed.progress,
-    }
-}
-
-const fn reset_target(reset: ResetTo) -> ResetTarget {
-    match reset {
-        ResetTo::Nothing => ResetTarget::Nothing,
-        ResetTo::Offset(offset) => ResetTarget::Offset(offset),
-        ResetTo::Start(StartPolicy::Earliest) => ResetTarget::Earliest,
-        ResetTo::Start(StartPolicy::Latest) => ResetTarget::Latest,
-        ResetTo::Start(StartPolicy::Timestamp(timestamp)) => ResetTarget::Timestamp(timestamp),
     }
 }

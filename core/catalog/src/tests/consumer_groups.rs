@@ -659,6 +659,25 @@ fn completions_are_batched_over_groups_compared_and_repeated_safely() {
 }
 
 #[test]
+fn group_that_is_named_twice_in_an_op_changes_its_generation_once() {
+    let mut run = with_group();
+    run.member(10);
+    let (_, second) = run.member(11);
+    let key = second.key;
+    let group = run.catalog.consumer_group(&key).unwrap();
+    let before = group.generation();
+    let entries = (0..).map(PartitionId).zip(group.ownerships());
+    let moves = entries.filter_map(|(id, it)| Some((key, [(id, it.moving()?.epoch)].to_vec())));
+    let groups: Vec<_> = moves.collect();
+    assert_eq!(groups.len(), 2);
+    let outcome = run.accept(Operation::CompleteMoves { groups });
+    assert_eq!(changed(&outcome), [1]);
+    assert_eq!(run.counts(), [2, 2]);
+    let after = run.catalog.consumer_group(&key).unwrap().generation();
+    assert_eq!(after.0, before.0 + 1);
+}
+
+#[test]
 fn removed_member_and_the_heirs_are_told() {
     let mut run = with_group();
     let (_, first) = run.member(10);
@@ -801,6 +820,10 @@ fn assignment_is_the_members_and_nobody_elses() {
     assert_eq!(of(11, second).unwrap().owned, []);
     let refused = of(12, stranger).unwrap_err();
     assert_eq!(refused.code, ErrorCode::ConsumerGroupMemberNotFound);
+    let by_key = run
+        .catalog
+        .assignment((ClientId(10), first), &key(1, 1, 1).into(), |_, it, _| it.0);
+    assert_eq!(by_key, of(10, first));
     let unknown = run
         .catalog
         .assignment((ClientId(10), first), &sync("h"), |_, _, _| 0);
