@@ -43,6 +43,8 @@ impl Signs {
     }
 
     pub(crate) fn disconnected(&mut self, session: SessionNumber) {
+        // What it sent before must not count as a sign of life after.
+        self.seen.remove(&session);
         self.changes.push(Sign::Disconnected(session));
     }
 

@@ -18,11 +18,11 @@ use super::{
 const PARTITIONS: u32 = 6;
 
 /// A node with a topic, a group, and `each` messages in each of the topic's partitions.
-fn node_with(each: usize) -> Node {
+pub(super) fn node_with(each: usize) -> Node {
     node_on(2, each)
 }
 
-fn node_on(shards: u16, each: usize) -> Node {
+pub(super) fn node_on(shards: u16, each: usize) -> Node {
     let mut node = Node::fresh(shards);
     let mut admin = node.log_in(100, 100);
     let stream = wire::CreateStream {
@@ -64,7 +64,7 @@ fn append(node: &mut Node, client: &mut Client, partition: u32, count: usize) {
     assert!(sent(reply).iter().all(|section| section.status.is_ok()));
 }
 
-fn join() -> JoinConsumerGroup {
+pub(super) fn join() -> JoinConsumerGroup {
     JoinConsumerGroup {
         stream: name("orders"),
         topic: name("payments"),
@@ -81,11 +81,11 @@ fn assignment(reply: Result<Reply, Failure>) -> ConsumerGroupAssignment {
     }
 }
 
-fn joined(node: &mut Node, client: &mut Client) -> ConsumerGroupAssignment {
+pub(super) fn joined(node: &mut Node, client: &mut Client) -> ConsumerGroupAssignment {
     assignment(node.call(client, join()))
 }
 
-fn synced(node: &mut Node, client: &mut Client) -> ConsumerGroupAssignment {
+pub(super) fn synced(node: &mut Node, client: &mut Client) -> ConsumerGroupAssignment {
     let sync = SyncConsumerGroup {
         stream: name("orders"),
         topic: name("payments"),
@@ -94,7 +94,7 @@ fn synced(node: &mut Node, client: &mut Client) -> ConsumerGroupAssignment {
     assignment(node.call(client, sync))
 }
 
-fn group_poll(sections: &[(u32, Epoch)]) -> PollMessages {
+pub(super) fn group_poll(sections: &[(u32, Epoch)]) -> PollMessages {
     let sections = sections.iter().map(|(partition, epoch)| PollSection {
         partition: PartitionId(*partition),
         epoch: *epoch,
@@ -107,14 +107,18 @@ fn group_poll(sections: &[(u32, Epoch)]) -> PollMessages {
     }
 }
 
-fn polled(node: &mut Node, client: &mut Client, sections: &[(u32, Epoch)]) -> Vec<PollResult> {
+pub(super) fn polled(
+    node: &mut Node,
+    client: &mut Client,
+    sections: &[(u32, Epoch)],
+) -> Vec<PollResult> {
     match node.call(client, group_poll(sections)) {
         Ok(Reply::Polled(polled)) => polled.sections,
         other => panic!("{other:?}"),
     }
 }
 
-fn stored(
+pub(super) fn stored(
     node: &mut Node,
     client: &mut Client,
     (partition, epoch, offset): (u32, Epoch, u64),
@@ -134,11 +138,11 @@ fn stored(
     }
 }
 
-fn code<T: core::fmt::Debug>(result: Result<T, Failure>) -> ErrorCode {
+pub(super) fn code<T: core::fmt::Debug>(result: Result<T, Failure>) -> ErrorCode {
     result.unwrap_err().code
 }
 
-fn places(owned: &[AssignedPartition]) -> Vec<(u32, Epoch)> {
+pub(super) fn places(owned: &[AssignedPartition]) -> Vec<(u32, Epoch)> {
     owned.iter().map(|it| (it.partition.0, it.epoch)).collect()
 }
 
@@ -218,7 +222,7 @@ fn what_was_polled_is_handed_over_once_it_is_stored_and_repeats_nothing() {
     assert_eq!(code(late.status), ErrorCode::PartitionNotOwned);
 }
 
-fn append_one(node: &mut Node, partition: u32) {
+pub(super) fn append_one(node: &mut Node, partition: u32) {
     let mut admin = node.log_in(101, 101);
     append(node, &mut admin, partition, 1);
 }

@@ -3,6 +3,7 @@
 mod catalog;
 mod connections;
 mod disk;
+mod group_lives;
 mod groups;
 mod messages;
 mod node;
