@@ -1,7 +1,7 @@
 //! The data directory of a node: its lock, and the record that says whose it is.
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, File, TryLockError},
     io::{Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
@@ -11,7 +11,7 @@ use wire::{ClusterId, ReplicaId, checksum64};
 
 use crate::{
     Error, journal_files,
-    paths::{create_directory, flush_directory, journal_directory},
+    paths::{create_directory, create_file, flush_directory, journal_directory, private_options},
 };
 
 /// The version of the layout that this crate writes.
@@ -149,7 +149,7 @@ pub(crate) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".new");
     let temporary = path.with_file_name(name);
-    let mut file = File::create(&temporary).map_err(Error::io("create", &temporary))?;
+    let mut file = create_file(&temporary).map_err(Error::io("create", &temporary))?;
     file.write_all(bytes)
         .map_err(Error::io("write", &temporary))?;
     file.sync_all().map_err(Error::io("flush", &temporary))?;
@@ -159,7 +159,7 @@ pub(crate) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 
 fn lock(path: &Path) -> Result<File, Error> {
     let lock_path = path.join("lock");
-    let mut file = OpenOptions::new()
+    let mut file = private_options()
         .read(true)
         .write(true)
         .create(true)

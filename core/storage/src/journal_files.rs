@@ -13,7 +13,7 @@ use rustix::{fs::FallocateFlags, io::Errno};
 
 use crate::{
     Error,
-    paths::{flush_directory, journal_directory},
+    paths::{create_file, flush_directory, journal_directory},
 };
 
 /// Bytes read at once.
@@ -187,12 +187,7 @@ pub(crate) fn prepare(
 }
 
 fn make(path: &Path, size: u64, hurries: &AtomicBool) -> Result<(), Error> {
-    let options = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(path);
-    let new = options.map_err(Error::io("create", path))?;
+    let new = create_file(path).map_err(Error::io("create", path))?;
     match rustix::fs::fallocate(&new, FallocateFlags::empty(), 0, size) {
         // A file system that cannot promise space: the zeros take it.
         Err(Errno::OPNOTSUPP) => new.set_len(size).map_err(Error::io("allocate", path))?,

@@ -1,13 +1,19 @@
 //! Where things lie in a data directory.
 
 use std::{
-    fs::File,
+    fs::{DirBuilder, File, OpenOptions},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
 use wire::{ConsensusGroup, Incarnation, Offset, PartitionKey};
 
 use crate::Error;
+
+/// Who may look into directories that are made: the server's user.
+const DIRECTORY_MODE: u32 = 0o700;
+/// Who may read and write files that are made: the server's user. They hold messages, and hashes of passwords.
+const FILE_MODE: u32 = 0o600;
 
 /// Names a segment: `group-<g>/<stream>-<topic>-<partition>-<incarnation>/<base offset>.segment`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,6 +81,22 @@ pub(crate) fn flush_directory(path: &Path) -> Result<(), Error> {
     directory.sync_all().map_err(Error::io("flush", path))
 }
 
+/// How files are opened that may have to be made: whoever else has an account on the machine cannot read them.
+pub(crate) fn private_options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(FILE_MODE);
+    options
+}
+
+/// Makes a file, or empties the one that is there.
+pub(crate) fn create_file(path: &Path) -> std::io::Result<File> {
+    private_options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path)
+}
+
 /// Makes a directory with all above it that are missing, durably.
 pub(crate) fn create_directory(path: &Path) -> Result<(), Error> {
     if path.is_dir() {
@@ -86,7 +108,7 @@ pub(crate) fn create_directory(path: &Path) -> Result<(), Error> {
     {
         create_directory(parent)?;
     }
-    match std::fs::create_dir(path) {
+    match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => {
             return Ok(());

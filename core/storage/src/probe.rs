@@ -1,8 +1,8 @@
 //! How long the disk takes for a flush.
 
-use std::{fs, fs::File, os::unix::fs::FileExt, path::Path, time::Duration, time::Instant};
+use std::{fs, os::unix::fs::FileExt, path::Path, time::Duration, time::Instant};
 
-use crate::{Error, journal_files::zero};
+use crate::{Error, journal_files::zero, paths::create_file};
 
 /// Bytes of a probe's write.
 const BLOCK: [u8; 4096] = [0x5A; 4096];
@@ -23,7 +23,7 @@ pub struct FlushProbe {
 pub fn probe_flush(directory: &Path, count: usize) -> Result<FlushProbe, Error> {
     assert!(count > 0);
     let path = directory.join("flush-probe.new");
-    let file = File::create(&path).map_err(Error::io("create", &path))?;
+    let file = create_file(&path).map_err(Error::io("create", &path))?;
     let probed = (|| {
         zero(&file, 0, (BLOCK.len() * count) as u64)?;
         file.sync_all()?;

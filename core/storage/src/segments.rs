@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fs::{self, File, OpenOptions},
-    io::{self, IoSlice},
+    io::{self, IoSlice, Write},
     path::{Path, PathBuf},
 };
 
@@ -13,7 +13,7 @@ use wire::{ConsensusGroup, Incarnation, PartitionKey};
 
 use crate::{
     Error, SegmentName,
-    paths::{create_directory, flush_directory, partition_directory},
+    paths::{create_directory, create_file, flush_directory, partition_directory, private_options},
 };
 
 /// Which of a segment's files.
@@ -101,7 +101,9 @@ impl Segments {
         create_directory(&name.directory(&self.data))?;
         let path = name.index(&self.data);
         let temporary = path.with_extension("index.new");
-        fs::write(&temporary, bytes).map_err(Error::io("write", &temporary))?;
+        let mut file = create_file(&temporary).map_err(Error::io("create", &temporary))?;
+        file.write_all(bytes)
+            .map_err(Error::io("write", &temporary))?;
         fs::rename(&temporary, &path).map_err(Error::io("rename", &temporary))
     }
 
@@ -223,7 +225,7 @@ impl Segments {
         if !create {
             return File::open(&path).map_err(Error::io("open", &path));
         }
-        let mut options = OpenOptions::new();
+        let mut options = private_options();
         options.read(true).write(true).create(true).truncate(false);
         match options.open(&path) {
             Ok(file) => Ok(file),

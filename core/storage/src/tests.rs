@@ -3,8 +3,8 @@
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::fs::FileExt,
-    path::Path,
+    os::unix::fs::{FileExt, PermissionsExt},
+    path::{Path, PathBuf},
     process::Command,
     sync::{
         Arc,
@@ -19,12 +19,13 @@ use journal::{
     Config, Effect, FileId, Input, Journal, Record, Ticket, Uncertain, UnitSize, Verdict,
 };
 use wire::{
-    ConsensusGroup, Incarnation, Offset, PartitionId, PartitionKey, PrepareHeader, ShardId,
-    StreamId, TopicId,
+    ClusterId, ConsensusGroup, Incarnation, Offset, Op, PartitionId, PartitionKey, PrepareHeader,
+    ReplicaId, ShardId, StreamId, TopicId,
 };
 
 use crate::{
-    Done, Error, FileKind, FileThreads, Job, JournalEvent, JournalThread, SegmentName,
+    DataDirectory, Done, Error, FileKind, FileThreads, Format, Job, JournalEvent, JournalThread,
+    SegmentName, Segments, Snapshots,
     journal_files::{path_of, prepare},
     paths::{create_directory, journal_directory},
     scan_journal,
@@ -388,4 +389,64 @@ fn deletion_behind_an_append_that_waits_for_space_makes_that_space() {
     let written = fs::metadata(segment().segment(data)).expect("it is there");
     assert_eq!(written.len(), 600 * 1024);
     assert!(!old.directory(data).exists());
+}
+
+/// Everything below a directory.
+fn below(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("it is readable");
+    let paths = entries.map(|entry| entry.expect("it is readable").path());
+    paths
+        .flat_map(|path| {
+            let inner = if path.is_dir() {
+                below(&path)
+            } else {
+                Vec::new()
+            };
+            inner.into_iter().chain([path])
+        })
+        .collect()
+}
+
+#[test]
+fn other_accounts_of_the_machine_can_read_nothing() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary.path().join("above/data");
+    let format = Format {
+        cluster: ClusterId(7),
+        replica: ReplicaId(0),
+        replica_count: 1,
+        data_groups: 1,
+        unit_size: UnitSize::Bytes512,
+    };
+    let held = DataDirectory::format(&data, format, 64 * 1024).expect("it is empty");
+    let mut segments = Segments::new(&data, 2);
+    let piece = [Bytes::from_static(b"secret")];
+    segments.append(&segment(), 0, &piece).expect("a segment");
+    segments
+        .write_index(&segment(), b"index")
+        .expect("an index");
+    let snapshots = Snapshots::new(&data);
+    let group = segment().group;
+    snapshots
+        .write(group, Op(1), b"hashes")
+        .expect("a snapshot");
+
+    let found = below(temporary.path());
+    for file in [
+        "lock",
+        "node.toml",
+        ".journal",
+        ".segment",
+        ".index",
+        "snapshot-",
+    ] {
+        let is_there = |path: &PathBuf| path.is_file() && path.display().to_string().contains(file);
+        assert!(found.iter().any(is_there), "no {file} in {found:?}");
+    }
+    for path in found {
+        let mode = fs::metadata(&path).expect("it is there").permissions();
+        let expected = if path.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(mode.mode() & 0o777, expected, "{}", path.display());
+    }
+    drop(held);
 }
