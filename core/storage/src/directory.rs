@@ -52,8 +52,9 @@ impl DataDirectory {
                 path: path.to_path_buf(),
             });
         }
-        let lock = lock(path)?;
+        // It never changes, so the lock can wait until the directory is known to be one of ours.
         let format = read_format(&record_path(path))?;
+        let lock = lock(path)?;
         create_directory(&journal_directory(path))?;
         Ok(Self {
             path: path.to_path_buf(),
@@ -78,6 +79,9 @@ impl DataDirectory {
     /// When there is something in it, or it cannot be written.
     pub fn format(path: &Path, format: Format, journal_size: u64) -> Result<Self, Error> {
         create_directory(path)?;
+        // First, so that a directory of somebody else stays as it is; again, as another process may have
+        // had the lock.
+        refuse_content(path)?;
         let lock = lock(path)?;
         refuse_content(path)?;
         let journal = journal_directory(path);
@@ -310,6 +314,27 @@ mod tests {
         fs::write(temporary.path().join("thesis.txt"), "x").unwrap();
         let refused = DataDirectory::format(temporary.path(), format(), SIZE).unwrap_err();
         assert!(refused.to_string().contains("thesis.txt"), "{refused}");
+    }
+
+    #[test]
+    fn refused_directory_is_left_as_it_was() {
+        let temporary = tempfile::tempdir().unwrap();
+        let stranger = temporary.path().join("thesis.txt");
+        let record = temporary.path().join("node.toml");
+        let lock = temporary.path().join("lock");
+        fs::write(&stranger, "x").unwrap();
+        DataDirectory::format(temporary.path(), format(), SIZE).unwrap_err();
+        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 1);
+
+        fs::write(&record, "nodes = 3").unwrap();
+        DataDirectory::open(temporary.path()).unwrap_err();
+        assert!(!lock.exists());
+
+        // A lock of somebody else keeps what it says.
+        fs::remove_file(&record).unwrap();
+        fs::write(&lock, "theirs").unwrap();
+        DataDirectory::format(temporary.path(), format(), SIZE).unwrap_err();
+        assert_eq!(fs::read_to_string(&lock).unwrap(), "theirs");
     }
 
     #[test]
