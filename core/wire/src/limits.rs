@@ -18,20 +18,20 @@ const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 
 impl Limit {
-    /// Bytes of a frame, header included.
+    /// Bytes of a frame of a client, header included: the largest batch that is taken, and what is around it.
     pub const FRAME_SIZE: Self = Self {
         name: "frame_size",
-        default: crate::FRAME_SIZE_MAX as u64,
-        minimum: 64 * KIB,
-        maximum: crate::FRAME_SIZE_MAX as u64,
+        default: crate::BATCH_SIZE_MAX as u64 + 64 * KIB,
+        minimum: 128 * KIB,
+        maximum: crate::BATCH_SIZE_MAX as u64 + 64 * KIB,
     };
 
-    /// Connections of a node.
+    /// Connections of one shard of a node.
     pub const CONNECTIONS: Self = Self {
         name: "connections",
-        default: 16_384,
+        default: 10_000,
         minimum: 1,
-        maximum: 1_048_576,
+        maximum: 1_000_000,
     };
 
     /// Requests of one connection that are not answered.
@@ -45,8 +45,8 @@ impl Limit {
     /// Bytes of the requests of one connection that are not answered.
     pub const BYTES_IN_FLIGHT: Self = Self {
         name: "bytes_in_flight",
-        default: 32 * MIB,
-        minimum: MIB,
+        default: 16 * MIB,
+        minimum: 64 * KIB,
         maximum: 1_024 * MIB,
     };
 
@@ -69,9 +69,9 @@ impl Limit {
     /// The longest wait of a poll, milliseconds.
     pub const POLL_WAIT_MS: Self = Self {
         name: "poll_wait_ms",
-        default: 60_000,
+        default: 30_000,
         minimum: 0,
-        maximum: 300_000,
+        maximum: 600_000,
     };
 
     /// Bytes of batches in the answer to one poll, except that the first batch is always served.

@@ -1,7 +1,7 @@
 //! Every setting there is: the one table that the loader, the documents and the checks read.
 
 use catalog::Limits as CatalogLimits;
-use wire::BATCH_SIZE_MAX;
+use wire::{BATCH_SIZE_MAX, Limit};
 
 use super::value::{HOUR, Kind, MINUTE, SECOND};
 
@@ -85,6 +85,10 @@ const fn up_to(max: u32) -> (u64, u64) {
     (1, max as u64)
 }
 
+const fn within(limit: Limit) -> (u64, u64) {
+    (limit.minimum, limit.maximum)
+}
+
 const MAXIMUM: CatalogLimits = CatalogLimits::MAXIMUM;
 
 /// All settings, table by table.
@@ -128,7 +132,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
     time(
         "cluster.timeouts.poll_wait_max",
-        (0, 10 * MINUTE),
+        (0, Limit::POLL_WAIT_MS.maximum * MILLISECOND),
         "\"30 s\"",
         "The longest that a poll may wait for messages.",
     ),
@@ -189,19 +193,19 @@ pub const SETTINGS: &[Setting] = &[
     ),
     count(
         "cluster.limits.batch_messages",
-        (1, 1_000_000),
+        within(Limit::BATCH_MESSAGES),
         "65536",
         "Messages in one batch.",
     ),
     count(
         "cluster.limits.sections",
-        (1, 65_536),
+        within(Limit::SECTIONS),
         "1024",
         "Partitions in one send, poll or store.",
     ),
     size(
         "cluster.limits.poll_bytes",
-        (64 * KIB, BATCH_SIZE_MAX as u64),
+        within(Limit::POLL_BYTES),
         "\"7 MiB\"",
         "Bytes that one poll may ask for.",
     ),
@@ -282,19 +286,19 @@ pub const SETTINGS: &[Setting] = &[
     // ---- node.connections
     count(
         "node.connections.per_shard",
-        (1, 1_000_000),
+        within(Limit::CONNECTIONS),
         "10000",
         "Connections of one shard; one more is refused.",
     ),
     count(
         "node.connections.requests_in_flight",
-        (1, 65_536),
+        within(Limit::REQUESTS_IN_FLIGHT),
         "1024",
         "Requests of one connection that are not answered yet; beyond it nothing more is read from it.",
     ),
     size(
         "node.connections.bytes_in_flight",
-        (64 * KIB, GIB),
+        within(Limit::BYTES_IN_FLIGHT),
         "\"16 MiB\"",
         "Bytes of requests of one connection that are not answered yet; beyond it nothing more is read from it. At least cluster.limits.batch_size.",
     ),
@@ -395,7 +399,10 @@ pub(super) const ENVIRONMENT_PREFIX: &str = "COHORT__";
 
 #[cfg(test)]
 mod tests {
+    use shard::FRAME_RESERVE;
+
     use super::*;
+    use crate::config::Value;
 
     #[test]
     fn paths_are_unique_and_tables_are_in_one_piece() {
@@ -429,6 +436,103 @@ mod tests {
         ] {
             let setting = setting(&format!("cluster.limits.{name}")).unwrap();
             assert_eq!(setting.default, value.to_string(), "{name}");
+        }
+    }
+
+    /// The rows of a table of PROTOCOL.md, cell by cell, without marks and separators of thousands.
+    fn rows(heading: &str) -> Vec<Vec<String>> {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../wire/PROTOCOL.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        let (_, section) = text.split_once(&format!("\n{heading}\n")).unwrap();
+        let table = section.lines().skip_while(|line| !line.starts_with('|'));
+        let rows = table.take_while(|line| line.starts_with('|')).skip(2);
+        rows.map(|row| {
+            let cells = row.trim_matches('|').split('|');
+            cells
+                .map(|cell| cell.trim().trim_matches('`').replace(',', ""))
+                .collect()
+        })
+        .collect()
+    }
+
+    /// The default, the least and the most of a setting, as plain numbers.
+    fn numbers(path: &str) -> [u64; 3] {
+        let setting = setting(path).unwrap();
+        let unit = if path.contains(".timeouts.") {
+            MILLISECOND
+        } else {
+            1
+        };
+        let default = match setting.default_value() {
+            Value::Count(value) | Value::Size(value) => value,
+            Value::Duration(value) => u64::try_from(value.as_millis()).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        match setting.kind {
+            Kind::Count { min, max } | Kind::Size { min, max } | Kind::Duration { min, max } => {
+                [default, min / unit, max / unit]
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn limits_of_a_node_are_those_that_the_protocol_promises() {
+        let around = u64::from(FRAME_RESERVE);
+        let frame_size = numbers("cluster.limits.batch_size").map(|batch| batch + around);
+        let mut promised = 0;
+        for (name, numbers) in [
+            ("frame_size", frame_size),
+            ("connections", numbers("node.connections.per_shard")),
+            (
+                "requests_in_flight",
+                numbers("node.connections.requests_in_flight"),
+            ),
+            (
+                "bytes_in_flight",
+                numbers("node.connections.bytes_in_flight"),
+            ),
+            ("batch_messages", numbers("cluster.limits.batch_messages")),
+            ("sections", numbers("cluster.limits.sections")),
+            ("poll_wait_ms", numbers("cluster.timeouts.poll_wait_max")),
+            ("poll_bytes", numbers("cluster.limits.poll_bytes")),
+        ] {
+            let rows = rows("### Limits of a node");
+            let row = rows.iter().find(|row| row[0] == name).expect(name);
+            assert_eq!(
+                row[1..4],
+                numbers.map(|number| number.to_string()),
+                "{name}"
+            );
+            promised += 1;
+            assert!(promised <= rows.len());
+        }
+        assert_eq!(promised, rows("### Limits of a node").len());
+    }
+
+    #[test]
+    fn limits_of_the_cluster_are_those_that_the_protocol_promises() {
+        let rows = rows("### Limits of the cluster");
+        for (name, key) in [
+            ("users", "users"),
+            ("sessions", "sessions"),
+            ("streams", "streams"),
+            ("topics in one stream", "topics_per_stream"),
+            ("partitions in one topic", "partitions_per_topic"),
+            ("partitions in all topics", "partitions"),
+            (
+                "single consumers with an offset in one partition",
+                "consumers_per_partition",
+            ),
+            (
+                "producers known to one partition",
+                "producers_per_partition",
+            ),
+        ] {
+            let row = rows.iter().find(|row| row[0] == name).expect(name);
+            let [default, _, most] = numbers(&format!("cluster.limits.{key}"));
+            assert_eq!(row[1], default.to_string(), "{name}");
+            assert_eq!(row[2], most.to_string(), "{name}");
         }
     }
 

@@ -179,7 +179,7 @@ impl ClusterLimits {
     /// Bytes of the largest frame: a batch and what is around it.
     #[must_use]
     pub fn frame_size(&self) -> u32 {
-        (self.batch_size + 64 * 1024).min(wire::FRAME_SIZE_MAX)
+        (self.batch_size + shard::FRAME_RESERVE).min(wire::FRAME_SIZE_MAX)
     }
 }
 
