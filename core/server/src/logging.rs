@@ -12,6 +12,8 @@ pub fn start(logs: &Logs) {
         .with_max_level(filter(logs.level))
         .with_target(false)
         .with_ansi(false)
+        // An event that finds no space or no reader is lost. Saying so there would panic.
+        .log_internal_errors(false)
         .with_writer(io::stderr);
     // Refused when a subscriber is there already.
     let _ = match logs.format {
