@@ -10,13 +10,13 @@ use bytes::Bytes;
 use wire::{
     Acknowledgement, Batch, BatchBuilder, ClientId, Command, Consumer, CorrelationId, CreateStream,
     CreateTopic, ErrorCode, FRAME_HEADER_SIZE, Failure, FrameHeader, FrameKind, GetConsumerOffset,
-    Identifier, LoggedIn, Login, Message, Offset, OffsetResult, PartitionId, PartitionTarget,
-    Password, Plane, PollMessages, PollResult, PollSection, PollStrategy, ProducerId, Reply,
-    Request, SendMessages, SendSection, SessionNumber, StoreConsumerOffset, StoreSection,
-    Timestamp, TopicDetails,
+    GetTopic, Identifier, LoggedIn, Login, Message, Offset, OffsetResult, PartitionId,
+    PartitionTarget, Password, Plane, PollMessages, PollResult, PollSection, PollStrategy,
+    ProducerId, Reply, Request, SendMessages, SendSection, SessionNumber, StoreConsumerOffset,
+    StoreSection, Timestamp, TopicDetails,
 };
 
-use crate::{PATIENCE, ROOT_PASSWORD};
+use crate::{PATIENCE, ROOT_PASSWORD, until};
 
 /// Client ids need not be random in a test, only different.
 static NEXT_CLIENT: AtomicU64 = AtomicU64::new(1);
@@ -274,7 +274,8 @@ impl Connection {
         assert_eq!(self.ask(Request::Ping), Ok(Reply::Done));
     }
 
-    /// Makes a stream of this name with a topic of the same name.
+    /// Makes a stream of this name with a topic of the same name, and waits until its partitions are served:
+    /// who polls one before is told to come again.
     ///
     /// # Panics
     /// When it is refused.
@@ -288,10 +289,24 @@ impl Connection {
             name: name.to_owned(),
             partitions,
         };
-        match self.ask(topic) {
+        let topic = match self.ask(topic) {
             Ok(Reply::Topic(topic)) => topic,
             other => panic!("make a topic: {other:?}"),
-        }
+        };
+        until("the partitions are served", || {
+            let request = GetTopic {
+                stream: topic.stream.into(),
+                topic: topic.id.into(),
+            };
+            match self.ask(request) {
+                Ok(Reply::Topic(found)) => {
+                    let served = found.partitions.iter().all(|one| one.end.is_some());
+                    served.then_some(())
+                }
+                other => panic!("ask for a topic: {other:?}"),
+            }
+        });
+        topic
     }
 
     /// Appends messages as one batch; gives the offset of the first.

@@ -2,6 +2,8 @@
 
 use std::{
     fs,
+    fs::File,
+    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -51,7 +53,15 @@ impl Server {
     /// # Errors
     /// How it ended instead.
     pub(crate) fn start(command: Command) -> Result<Self, Ended> {
-        let process = Process::start(command);
+        Self::wait_until_ready(Process::start(command))
+    }
+
+    /// As [`Server::start`], with standard error going to `events` instead of being read.
+    pub(crate) fn start_saying_to(command: Command, events: File) -> Result<Self, Ended> {
+        Self::wait_until_ready(Process::spawn(command, Some(events)))
+    }
+
+    fn wait_until_ready(process: Process) -> Result<Self, Ended> {
         match process.stdout.wait_for(READY) {
             Some(line) => {
                 let (_, address) = line.split_once(READY).expect("it was waited for");
@@ -91,10 +101,8 @@ impl Server {
     /// # Panics
     /// When it does not end within [`PATIENCE`].
     #[must_use]
-    pub fn terminate(mut self) -> Ended {
-        self.process.started = Instant::now();
-        self.process.signal(Signal::TERM);
-        self.process.wait()
+    pub fn terminate(self) -> Ended {
+        self.process.terminate()
     }
 
     /// Asks it to stop, and requires that it does so without a complaint.
@@ -189,17 +197,24 @@ impl Process {
     /// # Panics
     /// When it cannot be started.
     #[must_use]
-    pub fn start(mut command: Command) -> Self {
+    pub fn start(command: Command) -> Self {
+        Self::spawn(command, None)
+    }
+
+    fn spawn(mut command: Command, events: Option<File>) -> Self {
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .stderr(events.map_or_else(Stdio::piped, Stdio::from));
         let program = PathBuf::from(command.get_program());
         let mut child = command
             .spawn()
             .unwrap_or_else(|error| panic!("start {}: {error}", Path::display(&program)));
         let stdout = Log::follow(child.stdout.take().expect("it is piped"));
-        let stderr = Log::follow(child.stderr.take().expect("it is piped"));
+        let stderr = match child.stderr.take() {
+            Some(stderr) => Log::follow(stderr),
+            None => Log::follow(io::empty()),
+        };
         Self {
             child,
             stdout,
@@ -212,6 +227,17 @@ impl Process {
     #[must_use]
     pub fn kill(self) -> Ended {
         self.signal(Signal::KILL);
+        self.wait()
+    }
+
+    /// Asks it to stop, and waits until it has.
+    ///
+    /// # Panics
+    /// When it does not end within [`PATIENCE`].
+    #[must_use]
+    pub fn terminate(mut self) -> Ended {
+        self.started = Instant::now();
+        self.signal(Signal::TERM);
         self.wait()
     }
 

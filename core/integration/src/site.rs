@@ -147,6 +147,15 @@ impl Site {
         Server::start(self.command(&[]))
     }
 
+    /// Starts a server whose events go to a file, and waits until it serves.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn start_saying_to(&self, events: fs::File) -> Server {
+        Server::start_saying_to(self.command(&[]), events).expect("the server starts")
+    }
+
     /// Starts a server and waits for nothing.
     #[must_use]
     pub fn launch(&self) -> Process {

@@ -1,7 +1,9 @@
 //! One node: what it survives and what it refuses.
 
+mod extremes;
 mod fixture;
 mod frames;
+mod hostile;
 mod journal;
 mod limits;
 mod r12;

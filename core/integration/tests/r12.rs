@@ -267,9 +267,11 @@ fn check(fixture: &mut Fixture, fault: &Fault) {
         let refused = fixture.read(&mut connection, 0).expect_err(fault.name);
         assert_eq!(refused.code, ErrorCode::PartitionDamaged, "{}", fault.name);
         fixture.expect_stored(&mut connection, 0);
+        // What could not be read is not taken either.
+        let appended = connection.append(&fixture.topic, 0, &[Bytes::from("lost")]);
+        let refused = appended.expect_err(fault.name);
+        assert_eq!(refused.code, ErrorCode::PartitionDamaged, "{}", fault.name);
     }
-    // The next offset does not come from a file.
-    fixture.append(&mut connection, 0);
     let neighbour = fixture.neighbour();
     fixture.append(&mut connection, neighbour);
     fixture.expect_whole(&mut connection, neighbour);
