@@ -2,9 +2,12 @@
 
 use core::time::Duration;
 
-use wire::{Epoch, LeaveConsumerGroup};
+use wire::{Epoch, LeaveConsumerGroup, Reply};
 
-use super::{Asked, Call, GroupConsumer, GroupEvent, LossReason, Phase, State, nanoseconds};
+use super::{
+    Asked, Call, ClientError, GroupConsumer, GroupEvent, LossReason, Phase, State, is_retryable,
+    nanoseconds,
+};
 
 /// The longest wait for what is processed to be stored when a stalled consumer leaves.
 const STALL_STORE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -17,6 +20,12 @@ pub(super) struct Leaving {
     deadline: u64,
     /// The unanswered leave.
     call: Option<Call>,
+    /// Whether everything is done but the leave itself.
+    told: bool,
+    /// When the leave is sent again, if it failed.
+    at: u64,
+    /// Leaves that failed.
+    failures: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +40,13 @@ enum Why {
 
 impl Leaving {
     pub(super) fn due(&self) -> Option<u64> {
-        self.call.is_none().then_some(self.deadline)
+        let time = if self.told { self.at } else { self.deadline };
+        self.call.is_none().then_some(time)
     }
 
-    /// Whether the server has been told.
+    /// Whether everything is done but the leave itself.
     pub(super) const fn is_told(&self) -> bool {
-        self.call.is_some()
+        self.told
     }
 }
 
@@ -87,6 +97,9 @@ impl GroupConsumer {
             why,
             deadline: self.now.saturating_add(nanoseconds(timeout)),
             call: None,
+            told: false,
+            at: self.now,
+            failures: 0,
         });
         for holding in self.held.values_mut() {
             self.buffered -= holding.drop_fetched();
@@ -100,7 +113,10 @@ impl GroupConsumer {
         let Phase::Leaving(leaving) = self.phase else {
             return;
         };
-        if leaving.call.is_some() {
+        if leaving.told {
+            if leaving.call.is_none() && self.now >= leaving.at {
+                self.submit_leave(leaving);
+            }
             return;
         }
         let store = self.config.store;
@@ -121,12 +137,36 @@ impl GroupConsumer {
             }
         }
         self.lose_all(&LossReason::Left);
+        self.submit_leave(leaving);
+    }
+
+    fn submit_leave(&mut self, leaving: Leaving) {
         let request = self.leave_request();
         let call = self.submit(request.into(), Asked::Leave, Duration::ZERO);
         self.phase = Phase::Leaving(Leaving {
             call: Some(call),
+            told: true,
             ..leaving
         });
+    }
+
+    /// The leave is answered, or not: then it is sent again, or partitions would stay with a member that
+    /// does not read them, for as long as the session lives.
+    pub(super) fn on_leave_answered(&mut self, result: Result<Reply, ClientError>) {
+        match (result, &mut self.phase) {
+            (Err(error), Phase::Leaving(leaving)) if is_retryable(&error) => {
+                leaving.call = None;
+                leaving.failures = leaving.failures.saturating_add(1);
+                let failures = leaving.failures;
+                let later = self.backoff(failures);
+                if let Phase::Leaving(leaving) = &mut self.phase {
+                    leaving.at = later;
+                }
+                self.event(GroupEvent::Retrying { error });
+            }
+            // Whoever is not a member has left.
+            (Ok(_) | Err(_), _) => self.on_left(),
+        }
     }
 
     pub(super) fn leave_request(&self) -> LeaveConsumerGroup {
@@ -138,8 +178,7 @@ impl GroupConsumer {
         }
     }
 
-    /// The group is left, or the membership has ended otherwise. If the answer did not come, the server ends
-    /// the membership with the session.
+    /// The group is left, or the membership has ended otherwise.
     pub(super) fn on_left(&mut self) {
         if let Phase::Leaving(leaving) = self.phase {
             self.phase = match leaving.why {

@@ -311,7 +311,8 @@ impl GroupConsumer {
         for partition in gone {
             let state = self.held.get(&partition).map(|holding| holding.state);
             // The answer to the release tells how it went.
-            if !matches!(state, Some(State::Releasing { .. })) {
+            let releasing = matches!(state, Some(State::Releasing { .. }));
+            if !releasing && !self.keep_served(partition) {
                 self.lose(partition, LossReason::Reassigned);
             }
         }
@@ -357,8 +358,27 @@ impl GroupConsumer {
         let wait = nanoseconds(self.config.sync_interval * DEAD_SYNCS);
         let dead = (holding.epoch, self.now.saturating_add(wait));
         self.dead.insert(partition, dead);
-        self.lose(partition, LossReason::Fenced(failure));
         self.sync.wanted = true;
+        if !self.keep_served(partition) {
+            self.lose(partition, LossReason::Fenced(failure));
+        }
+    }
+
+    /// What was served and stored at once is nobody else's: it is still handed out when the partition is
+    /// gone. Says whether there is any.
+    fn keep_served(&mut self, partition: PartitionId) -> bool {
+        let store = self.config.store;
+        let Some(holding) = self.held.get_mut(&partition) else {
+            return false;
+        };
+        if store != StoreMode::BeforeDelivery || holding.is_finished(store) {
+            return false;
+        }
+        if holding.state == State::Owned {
+            let (planned, deadline) = (Epoch(0), self.now);
+            holding.state = State::Revoking { planned, deadline };
+        }
+        true
     }
 
     /// Whether the partition at hand is the one of an assignment, under the same unbroken ownership.
@@ -371,8 +391,12 @@ impl GroupConsumer {
     fn on_owned(&mut self, owned: &AssignedPartition, news: &mut News) {
         let partition = owned.partition;
         if !self.holds(partition, owned) {
+            let mut holding = Holding::new(owned);
+            if self.config.store == StoreMode::BeforeDelivery {
+                self.move_served(partition, &mut holding);
+            }
             self.lose(partition, LossReason::Reassigned);
-            self.held.insert(partition, Holding::new(owned));
+            self.held.insert(partition, holding);
         }
         let Some(holding) = self.held.get_mut(&partition) else {
             return;
@@ -391,6 +415,14 @@ impl GroupConsumer {
         if !holding.told {
             holding.told = true;
             news.assigned.push(partition);
+        }
+    }
+
+    /// Hands what is still to be handed out of the partition's last ownership over to the next.
+    fn move_served(&mut self, partition: PartitionId, next: &mut Holding) {
+        if let Some(old) = self.held.get_mut(&partition) {
+            next.buffer = core::mem::take(&mut old.buffer);
+            next.buffered = core::mem::take(&mut old.buffered);
         }
     }
 

@@ -388,8 +388,8 @@ impl GroupConsumer {
             self.sync();
             self.release();
             self.store_due();
-            self.leave();
         }
+        self.leave();
         if matches!(self.phase, Phase::Member) {
             self.poll();
         }
@@ -400,7 +400,7 @@ impl GroupConsumer {
         match &self.phase {
             Phase::Joining { call, at, .. } => return call.is_none().then_some(*at),
             Phase::Away | Phase::Ended | Phase::Failed => return None,
-            Phase::Leaving(leaving) if leaving.is_told() => return None,
+            Phase::Leaving(leaving) if leaving.is_told() => return leaving.due(),
             Phase::Member | Phase::Leaving(_) => {}
         }
         let leaving = match &self.phase {
@@ -409,9 +409,12 @@ impl GroupConsumer {
                 None
             }
         };
+        let busy = self.is_storing();
         let holdings = self.held.values().filter_map(|holding| {
             let unblocked = Some(holding.blocked_until).filter(|time| *time > self.now);
-            let store = self.store_deadline(holding);
+            // What shares its requests waits for the one under way.
+            let waits = busy && !holding.alone;
+            let store = self.store_deadline(holding).filter(|_| !waits);
             let release = self.release_deadline(holding);
             unblocked.into_iter().chain(store).chain(release).min()
         });
@@ -469,7 +472,7 @@ impl GroupConsumer {
             Some(Asked::Messages(sections)) => self.on_polled(call, &sections, result),
             Some(Asked::Store(sections)) => self.on_stored(call, &sections, result),
             Some(Asked::Release(sections)) => self.on_released(call, &sections, result),
-            Some(Asked::Leave) => self.on_left(),
+            Some(Asked::Leave) => self.on_leave_answered(result),
         }
     }
 

@@ -61,7 +61,7 @@ impl GroupConsumer {
     }
 
     /// Whether partitions that share their requests wait for one already.
-    fn is_storing(&self) -> bool {
+    pub(super) fn is_storing(&self) -> bool {
         let mut held = self.held.values();
         held.any(|holding| !holding.alone && holding.progress.storing.is_some())
     }

@@ -2,6 +2,7 @@
 //! reorders.
 
 mod broker;
+mod members;
 mod network;
 mod properties;
 
