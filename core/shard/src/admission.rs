@@ -10,11 +10,10 @@ use bytes::Bytes;
 use catalog::{GroupKey, TopicView};
 use partition::DataRequest;
 use wire::{
-    Acknowledgement, Batch, Command, ConsensusGroup, Consumer, ConsumerGroupId,
-    DeleteConsumerOffset, Epoch, ErrorCode, Failure, FrameHeader, FrameKind, GetConsumerOffset,
-    Identifier, Offset, Op, PartitionId, PartitionTarget, Plane, PollMessages, PollResult,
-    ReleasePartition, ReplicaId, Reply, Request, RequestNumber, SendMessages, SendResult, Sent,
-    StoreConsumerOffset, partition_of_key,
+    Acknowledgement, Batch, Command, ConsensusGroup, Consumer, ConsumerGroupId, ErrorCode, Failure,
+    FrameHeader, FrameKind, Identifier, Op, PartitionId, PartitionTarget, Plane, PollMessages,
+    PollResult, ReplicaId, Reply, Request, RequestNumber, SendMessages, SendResult, Sent,
+    partition_of_key,
 };
 
 use crate::{
@@ -22,8 +21,8 @@ use crate::{
     pending::Gather,
     shard::Parked,
     work::{
-        AttachWork, Caller, CatalogWork, GroupReader, GroupWrite, GroupWriteSection, LoginWork,
-        OffsetsOf, PartitionAddress, PollSectionWork, PollWork, Reader, Slot, Work, refused_poll,
+        AttachWork, Caller, CatalogWork, GroupReader, LoginWork, PartitionAddress, PollSectionWork,
+        PollWork, Reader, Slot, Work, refused_poll,
     },
 };
 
@@ -142,7 +141,7 @@ impl Shard {
             slot,
             connection,
             header,
-            binding,
+            ..
         } = *ask;
         match request {
             Request::Login(login) => {
@@ -181,40 +180,42 @@ impl Shard {
             Request::GetStats => {
                 self.ask_all(slot, Gather::Counters(BTreeMap::new()), || Work::Counters)
             }
-            request => {
-                if matches!(request, Request::GetTopic(_)) {
-                    self.gather(slot, Gather::Topic(None), 1);
-                }
-                if let Request::ResetConsumerOffset(reset) = &request
-                    && let Ok(topic) = self.projection.resolve(&reset.stream, &reset.topic)
-                    && let Ok(group) = topic.find_group(&reset.group)
-                {
-                    let key = group_key(topic, group.id());
-                    self.gather(slot, Gather::Reset(key), 1);
-                }
-                if matches!(request, Request::GetConsumerGroup(_)) {
-                    self.gather(slot, Gather::Group(None), 1);
-                }
-                let Some(binding) = binding else {
-                    return Err(unauthenticated());
-                };
-                let request_number = match request.command().plane() {
-                    Plane::Metadata => header.request_number(),
-                    Plane::Connection | Plane::Query | Plane::Data => RequestNumber(0),
-                };
-                let caller = Caller {
-                    binding,
-                    request: request_number,
-                };
-                let peer = self.peer_of(connection);
-                let work = CatalogWork {
-                    caller,
-                    peer,
-                    request,
-                };
-                self.dispatch(slot, ShardId(0), Work::Catalog(work));
-            }
+            request => self.route_to_catalog(ask, request)?,
         }
+        Ok(())
+    }
+
+    /// Everything that is not of the data plane.
+    fn route_to_catalog(&mut self, ask: &Ask<'_>, request: Request) -> Result<(), Failure> {
+        let slot = ask.slot;
+        if matches!(request, Request::GetTopic(_)) {
+            self.gather(slot, Gather::Topic(None), 1);
+        }
+        if matches!(request, Request::GetConsumerGroup(_)) {
+            self.gather(slot, Gather::Group(None), 1);
+        }
+        if let Request::ResetConsumerOffset(reset) = &request
+            && let Ok(topic) = self.projection.resolve(&reset.stream, &reset.topic)
+            && let Ok(group) = topic.find_group(&reset.group)
+        {
+            let key = group_key(topic, group.id());
+            self.gather(slot, Gather::Reset(key), 1);
+        }
+        let request_number = match request.command().plane() {
+            Plane::Metadata => ask.header.request_number(),
+            Plane::Connection | Plane::Query | Plane::Data => RequestNumber(0),
+        };
+        let caller = Caller {
+            binding: ask.binding.ok_or_else(unauthenticated)?,
+            request: request_number,
+        };
+        let peer = self.peer_of(ask.connection);
+        let work = CatalogWork {
+            caller,
+            peer,
+            request,
+        };
+        self.dispatch(slot, ShardId(0), Work::Catalog(work));
         Ok(())
     }
 
@@ -342,14 +343,10 @@ impl Shard {
         self.check_poll(&poll)?;
         let limits = &self.config.limits;
         let topic = self.projection.resolve(&poll.stream, &poll.topic)?;
+        let wait = wait_of(&poll);
         let reader = reader(ask, topic, poll.consumer)?;
         let epochs = poll.sections.iter().map(|section| section.epoch);
         let admitted = self.admitted(matches!(reader, Reader::Group(_)), epochs);
-        let wait = if poll.min_bytes == 0 {
-            0
-        } else {
-            u64::from(poll.max_wait_ms) * 1_000_000
-        };
         let template = PollWork {
             admitted,
             reader,
@@ -432,229 +429,13 @@ impl Shard {
         Ok(())
     }
 
-    /// The metadata op that must be applied where a request is judged: that of the names here, and for a
-    /// consumer group that of its epochs, each of which is an op.
-    fn admitted(&self, is_group: bool, epochs: impl Iterator<Item = Epoch>) -> Op {
-        let applied = self.projection.applied();
-        match epochs.max() {
-            Some(epoch) if is_group => applied.max(Op(epoch.0)),
-            Some(_) | None => applied,
-        }
-    }
-
-    fn route_store(&mut self, ask: &Ask<'_>, store: StoreConsumerOffset) -> Result<(), Failure> {
-        let slot = ask.slot;
-        self.check_sections(store.sections.len())?;
-        Self::check_distinct(store.sections.iter().map(|section| section.partition))?;
-        let topic = self.projection.resolve(&store.stream, &store.topic)?;
-        let reader = reader(ask, topic, store.consumer)?;
-        let mut results = Vec::with_capacity(store.sections.len());
-        let mut addresses = Vec::with_capacity(store.sections.len());
-        for (index, section) in store.sections.iter().enumerate() {
-            let status = address(topic, section.partition)
-                .map(|address| addresses.push((section_index(index), address)));
-            results.push(wire::StoreResult {
-                partition: section.partition,
-                status,
-                primary: ReplicaId(0),
-                stored: None,
-            });
-        }
-        let gather = Gather::Store(results);
-        match reader {
-            Reader::Single(consumer) => {
-                let admitted = self.projection.applied();
-                let mut writes = Writes::default();
-                for (index, address) in addresses {
-                    let request = DataRequest::StoreOffset {
-                        key: address.key,
-                        incarnation: address.incarnation,
-                        admitted,
-                        consumer: consumer.clone(),
-                        offset: store.sections[usize::from(index)].offset,
-                    };
-                    writes.push(address.group, usize::from(index), request);
-                }
-                self.dispatch_writes(slot, admitted, gather, writes);
-            }
-            Reader::Group(reader) => {
-                let sections = addresses.into_iter().map(|(index, address)| {
-                    let asked = &store.sections[usize::from(index)];
-                    GroupWriteSection {
-                        index,
-                        address,
-                        epoch: asked.epoch,
-                        offset: Some(asked.offset),
-                        planned: None,
-                    }
-                });
-                let sections: Vec<GroupWriteSection> = sections.collect();
-                self.dispatch_group_writes(slot, reader, gather, sections);
-            }
-        }
-        Ok(())
-    }
-
-    fn route_release(&mut self, ask: &Ask<'_>, release: ReleasePartition) -> Result<(), Failure> {
-        self.check_sections(release.sections.len())?;
-        Self::check_distinct(release.sections.iter().map(|section| section.partition))?;
-        let topic = self.projection.resolve(&release.stream, &release.topic)?;
-        let reader = group_reader(ask, topic, &release.group)?;
-        let mut results = Vec::with_capacity(release.sections.len());
-        let mut sections = Vec::with_capacity(release.sections.len());
-        for (index, asked) in release.sections.iter().enumerate() {
-            let status = address(topic, asked.partition).map(|address| {
-                sections.push(GroupWriteSection {
-                    index: section_index(index),
-                    address,
-                    epoch: asked.epoch,
-                    offset: asked.offset,
-                    planned: Some(asked.planned),
-                });
-            });
-            let result = wire::ReleaseResult {
-                partition: asked.partition,
-                status,
-                primary: ReplicaId(0),
-                stored: None,
-            };
-            results.push((result, asked.planned));
-        }
-        self.dispatch_group_writes(ask.slot, reader, Gather::Release(results), sections);
-        Ok(())
-    }
-
-    fn dispatch_group_writes(
+    pub(crate) fn dispatch_writes(
         &mut self,
         slot: Slot,
-        reader: GroupReader,
+        admitted: Op,
         gather: Gather,
-        sections: Vec<GroupWriteSection>,
+        writes: Writes,
     ) {
-        let epochs = sections
-            .iter()
-            .map(|section| section.epoch.max(section.planned.unwrap_or(Epoch(0))));
-        let admitted = self.admitted(true, epochs);
-        let mut by_group: BTreeMap<ConsensusGroup, Vec<GroupWriteSection>> = BTreeMap::new();
-        for section in sections {
-            by_group
-                .entry(section.address.group)
-                .or_default()
-                .push(section);
-        }
-        self.gather(slot, gather, by_group.len());
-        for (group, sections) in by_group {
-            let work = Work::GroupWrite(GroupWrite {
-                group,
-                admitted,
-                reader,
-                sections,
-            });
-            self.dispatch(slot, self.config.shard_of(group), work);
-        }
-        self.finish_if_done(slot);
-    }
-
-    fn route_delete(&mut self, slot: Slot, delete: DeleteConsumerOffset) -> Result<(), Failure> {
-        self.check_sections(delete.partitions.len())?;
-        Self::check_distinct(delete.partitions.iter().copied())?;
-        let consumer = single(delete.consumer)?;
-        let topic = self.projection.resolve(&delete.stream, &delete.topic)?;
-        let admitted = self.projection.applied();
-        let mut results = Vec::with_capacity(delete.partitions.len());
-        let mut writes = Writes::default();
-        for (index, partition) in delete.partitions.iter().copied().enumerate() {
-            let status = address(topic, partition).map(
-                |PartitionAddress {
-                     key,
-                     incarnation,
-                     group,
-                 }| {
-                    let consumer = consumer.clone();
-                    let request = DataRequest::DeleteOffset {
-                        key,
-                        incarnation,
-                        admitted,
-                        consumer,
-                    };
-                    writes.push(group, index, request);
-                },
-            );
-            results.push(wire::DeleteResult {
-                partition,
-                status,
-                primary: ReplicaId(0),
-            });
-        }
-        self.dispatch_writes(slot, admitted, Gather::Delete(results), writes);
-        Ok(())
-    }
-
-    fn route_offsets(&mut self, slot: Slot, get: GetConsumerOffset) -> Result<(), Failure> {
-        self.check_sections(get.partitions.len())?;
-        Self::check_distinct(get.partitions.iter().copied())?;
-        let topic = self.projection.resolve(&get.stream, &get.topic)?;
-        let consumer = match get.consumer {
-            Consumer::Group(group) => {
-                let group = topic.find_group(&group)?.id();
-                OffsetsOf::Group(group_key(topic, group))
-            }
-            single_one @ Consumer::Single(_) => OffsetsOf::Single(single(single_one)?),
-        };
-        let admitted = self.projection.applied();
-        let mut results = Vec::with_capacity(get.partitions.len());
-        let mut addresses = Vec::with_capacity(get.partitions.len());
-        for (index, partition) in get.partitions.iter().copied().enumerate() {
-            let status = address(topic, partition)
-                .map(|address| addresses.push((section_index(index), address)));
-            results.push(wire::OffsetResult {
-                partition,
-                status,
-                primary: ReplicaId(0),
-                start: Offset(0),
-                end: Offset(0),
-                stored: None,
-            });
-        }
-        let ask = OffsetsAsk {
-            admitted,
-            consumer: Some(consumer),
-            addresses,
-        };
-        self.ask_offsets(slot, Gather::Offsets(results), ask);
-        Ok(())
-    }
-
-    /// Asks the shards that host these partitions for their offsets.
-    pub(crate) fn ask_offsets(&mut self, slot: Slot, gather: Gather, ask: OffsetsAsk) {
-        let OffsetsAsk {
-            admitted,
-            consumer,
-            addresses,
-        } = ask;
-        let mut by_shard: BTreeMap<ShardId, Vec<(u16, PartitionAddress)>> = BTreeMap::new();
-        for (index, address) in addresses {
-            by_shard
-                .entry(self.config.shard_of(address.group))
-                .or_default()
-                .push((index, address));
-        }
-        self.gather(slot, gather, by_shard.len());
-        for (shard, partitions) in by_shard {
-            self.dispatch(
-                slot,
-                shard,
-                Work::Offsets {
-                    admitted,
-                    consumer: consumer.clone(),
-                    partitions,
-                },
-            );
-        }
-        self.finish_if_done(slot);
-    }
-
-    fn dispatch_writes(&mut self, slot: Slot, admitted: Op, gather: Gather, writes: Writes) {
         self.gather(slot, gather, writes.by_group.len());
         for (group, requests) in writes.by_group {
             let shard = self.config.shard_of(group);
@@ -680,7 +461,9 @@ impl Shard {
     }
 
     /// Refuses a request that names a partition twice.
-    fn check_distinct(partitions: impl Iterator<Item = PartitionId>) -> Result<(), Failure> {
+    pub(crate) fn check_distinct(
+        partitions: impl Iterator<Item = PartitionId>,
+    ) -> Result<(), Failure> {
         let mut seen = BTreeSet::new();
         for partition in partitions {
             if !seen.insert(partition) {
@@ -691,7 +474,7 @@ impl Shard {
         Ok(())
     }
 
-    fn check_sections(&self, count: usize) -> Result<(), Failure> {
+    pub(crate) fn check_sections(&self, count: usize) -> Result<(), Failure> {
         let limit = self.config.limits.sections;
         match count {
             0 => Err(Failure::new(
@@ -708,19 +491,11 @@ impl Shard {
 }
 
 /// A request on its way to work.
-struct Ask<'a> {
-    slot: Slot,
+pub(crate) struct Ask<'a> {
+    pub(crate) slot: Slot,
     connection: ConnectionId,
     header: &'a FrameHeader,
     binding: Option<Binding>,
-}
-
-/// Partitions whose offsets are asked for.
-pub(crate) struct OffsetsAsk {
-    pub(crate) admitted: Op,
-    pub(crate) consumer: Option<OffsetsOf>,
-    /// Each with its section of the client's request.
-    pub(crate) addresses: Vec<(u16, PartitionAddress)>,
 }
 
 /// What a request without a body is charged with, bytes.
@@ -728,12 +503,12 @@ const FRAME_CHARGE: u64 = 256;
 
 /// Requests by the data group that they go to.
 #[derive(Default)]
-struct Writes {
+pub(crate) struct Writes {
     by_group: BTreeMap<ConsensusGroup, Vec<(u16, DataRequest)>>,
 }
 
 impl Writes {
-    fn push(&mut self, group: ConsensusGroup, index: usize, request: DataRequest) {
+    pub(crate) fn push(&mut self, group: ConsensusGroup, index: usize, request: DataRequest) {
         self.by_group
             .entry(group)
             .or_default()
@@ -742,6 +517,10 @@ impl Writes {
 }
 
 /// Whether a request leads to an op.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "of the data plane only polls and questions may lead to none"
+)]
 fn must_be_written(request: &Request) -> bool {
     let command = request.command();
     match command.plane() {
@@ -808,7 +587,10 @@ fn named_partition(target: &PartitionTarget) -> PartitionId {
     }
 }
 
-fn address(topic: &TopicView, partition: PartitionId) -> Result<PartitionAddress, Failure> {
+pub(crate) fn address(
+    topic: &TopicView,
+    partition: PartitionId,
+) -> Result<PartitionAddress, Failure> {
     let placement = topic.placement(partition)?;
     Ok(PartitionAddress {
         key: topic.key(partition),
@@ -817,7 +599,7 @@ fn address(topic: &TopicView, partition: PartitionId) -> Result<PartitionAddress
     })
 }
 
-fn single(consumer: Consumer) -> Result<alloc::string::String, Failure> {
+pub(crate) fn single(consumer: Consumer) -> Result<alloc::string::String, Failure> {
     match consumer {
         Consumer::Single(name) => match wire::check_name(&name) {
             Ok(()) => Ok(name),
@@ -836,14 +618,18 @@ fn single(consumer: Consumer) -> Result<alloc::string::String, Failure> {
 }
 
 /// Who reads: a single consumer, or the session in a consumer group's name.
-fn reader(ask: &Ask<'_>, topic: &TopicView, consumer: Consumer) -> Result<Reader, Failure> {
+pub(crate) fn reader(
+    ask: &Ask<'_>,
+    topic: &TopicView,
+    consumer: Consumer,
+) -> Result<Reader, Failure> {
     match consumer {
         Consumer::Group(group) => group_reader(ask, topic, &group).map(Reader::Group),
         single_one @ Consumer::Single(_) => single(single_one).map(Reader::Single),
     }
 }
 
-fn group_reader(
+pub(crate) fn group_reader(
     ask: &Ask<'_>,
     topic: &TopicView,
     group: &Identifier,
@@ -856,11 +642,19 @@ fn group_reader(
     })
 }
 
-const fn group_key(topic: &TopicView, group: ConsumerGroupId) -> GroupKey {
+pub(crate) const fn group_key(topic: &TopicView, group: ConsumerGroupId) -> GroupKey {
     GroupKey {
         stream: topic.stream,
         topic: topic.id,
         group,
+    }
+}
+
+/// How long a poll waits for messages at the most, nanoseconds.
+const fn wait_of(poll: &PollMessages) -> u64 {
+    match poll.min_bytes {
+        0 => 0,
+        _ => poll.max_wait_ms as u64 * 1_000_000,
     }
 }
 
@@ -872,6 +666,6 @@ fn unanswered_poll(partition: PartitionId) -> PollResult {
     }
 }
 
-fn section_index(index: usize) -> u16 {
+pub(crate) fn section_index(index: usize) -> u16 {
     u16::try_from(index).expect("the number of sections is limited")
 }

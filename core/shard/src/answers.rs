@@ -7,16 +7,16 @@ use catalog::{CachedReply, GroupKey, Membership};
 use partition::{DataResult, Refusal};
 use wire::{
     Batch, ClusterMetadata, Command, Counter, DeleteResult, Epoch, ErrorCode, Event,
-    FRAME_HEADER_SIZE, FRAME_SIZE_MAX, Failure, FrameHeader, GroupPrimary, Identifier,
-    OffsetsDeleted, OffsetsStored, Op, PollResult, Polled, ReplicaId, Reply, Request,
-    RequestNumber, SendResult, Sent, Stats, StoreResult, SyncConsumerGroup, View,
+    FRAME_HEADER_SIZE, FRAME_SIZE_MAX, Failure, FrameHeader, GroupPrimary, OffsetsDeleted,
+    OffsetsStored, Op, PollResult, Polled, ReplicaId, Reply, Request, RequestNumber, SendResult,
+    Sent, Stats, StoreResult, View,
 };
 
 use crate::{
     Answer, ConnectionId, Effect, MeshMessage, Output, PartitionAddress, Shard, ShardId, Slot,
-    admission::OffsetsAsk,
     counters::Counters,
     fencing::revocation_changed,
+    offset_requests::OffsetsAsk,
     pending::{Gather, InFlight},
     work::{Caller, CatalogWork, OffsetsOf, Origin, PartitionOffsets, Work},
 };
@@ -150,12 +150,7 @@ impl Shard {
             let text = "the session has ended since";
             return self.fail(slot, Failure::new(ErrorCode::SessionNotFound, text));
         };
-        let key = membership.key;
-        let request = Request::SyncConsumerGroup(SyncConsumerGroup {
-            stream: Identifier::Number(key.stream.0),
-            topic: Identifier::Number(key.topic.0),
-            group: Identifier::Number(key.group.0),
-        });
+        let request = Request::SyncConsumerGroup(membership.key.into());
         let caller = Caller {
             binding,
             request: RequestNumber(0),
@@ -324,20 +319,7 @@ impl Shard {
                 }
             }
             (Gather::Offsets(results), Output::Offsets(told)) => {
-                for (index, offsets) in told {
-                    let Some(section) = results.get_mut(usize::from(index)) else {
-                        continue;
-                    };
-                    section.primary = primary;
-                    match offsets {
-                        Ok(PartitionOffsets {
-                            start, end, stored, ..
-                        }) => {
-                            (section.start, section.end, section.stored) = (start, end, stored);
-                        }
-                        Err(failure) => section.status = Err(failure),
-                    }
-                }
+                collect_offsets(results, told, primary);
             }
             (Gather::Topic(Some(details)), Output::Offsets(told)) => {
                 for (index, offsets) in told {
@@ -630,6 +612,25 @@ fn collect_stored(
     }
 }
 
+fn collect_offsets(
+    results: &mut [wire::OffsetResult],
+    told: Vec<(u16, Result<PartitionOffsets, Failure>)>,
+    primary: ReplicaId,
+) {
+    for (index, offsets) in told {
+        let Some(section) = results.get_mut(usize::from(index)) else {
+            continue;
+        };
+        section.primary = primary;
+        match offsets {
+            Ok(PartitionOffsets {
+                start, end, stored, ..
+            }) => (section.start, section.end, section.stored) = (start, end, stored),
+            Err(failure) => section.status = Err(failure),
+        }
+    }
+}
+
 /// A release whose move was planned anew meanwhile has only stored.
 fn collect_released(
     results: &mut [(wire::ReleaseResult, Epoch)],
@@ -651,7 +652,7 @@ fn collect_released(
                 }
             }
             other => {
-                counters.group_stores_refused += u64::from(matches!(other, Ok(_)));
+                counters.group_stores_refused += u64::from(other.is_ok());
                 section.status = Err(failure_of(other));
             }
         }

@@ -4,11 +4,11 @@
 use alloc::{collections::BTreeMap, format, vec::Vec};
 
 use catalog::{GroupKey, Projection};
-use coordinator::{Admission, Claim, GroupProjection, Holder, Intent, StartPolicy};
+use coordinator::{Admission, Claim, GroupProjection, Holder, Intent};
 use partition::{DataGroup, DataRequest, EpochHolder, FenceOffset, Grant, GroupCommand, PollRight};
 use wire::{
-    ConsumerGroupId, Epoch, ErrorCode, Failure, GroupStart, Incarnation, Offset, Op, PartitionId,
-    PartitionKey, PollStrategy, View,
+    ConsumerGroupId, Epoch, ErrorCode, Failure, Incarnation, Offset, Op, PartitionId, PartitionKey,
+    PollStrategy, View,
 };
 
 use crate::{GroupReader, GroupWriteSection, PartitionAddress};
@@ -171,17 +171,8 @@ pub(crate) fn first_fence(
         command: GroupCommand::Fence {
             epoch: grant.epoch,
             holder: Some(grant.holder),
-            offset: FenceOffset::Start(start_of(group.start(incarnation))),
+            offset: FenceOffset::Start(group.start(incarnation).into()),
         },
-    }
-}
-
-/// The start policy as the data groups know it.
-pub(crate) const fn start_of(policy: StartPolicy) -> GroupStart {
-    match policy {
-        StartPolicy::Earliest => GroupStart::Earliest,
-        StartPolicy::Latest => GroupStart::Latest,
-        StartPolicy::Timestamp(timestamp) => GroupStart::Timestamp(timestamp),
     }
 }
 

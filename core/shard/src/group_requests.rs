@@ -6,7 +6,7 @@ use catalog::{GroupKey, TopicView};
 use wire::{ErrorCode, Failure};
 
 use crate::{
-    Answer, Output, Shard,
+    Answer, Shard,
     fencing::{self, Judged},
     work::{GroupWrite, OffsetsOf, Origin, PartitionOffsets, Work},
 };
@@ -62,13 +62,7 @@ impl Shard {
         self.counters.group_stores_refused += refused.len() as u64;
         match self.data.get_mut(&write.group) {
             None => self.refuse_work(origin, Work::GroupWrite(write)),
-            Some(host) if requests.is_empty() => {
-                let answer = host
-                    .member
-                    .answer(host.state.op(), Ok(Output::Written(refused)));
-                self.desk.answer(origin, answer);
-            }
-            Some(host) => host.write_rest(origin, requests, refused),
+            Some(host) => host.write_rest(&mut self.desk, origin, requests, refused),
         }
     }
 

@@ -14,15 +14,16 @@ use catalog::GroupKey;
 use coordinator::{GroupProjection, HandOver, Holding, OwnershipView, Progress, ResetTo};
 use partition::{DataRequest, EpochHolder, FenceOffset, Grant, GroupCommand, GroupRecord};
 use wire::{
-    ConsensusGroup, Epoch, Incarnation, MoveWait, Op, PartitionId, PartitionKey, ResetTarget,
+    ConsensusGroup, ConsumerGroupId, Epoch, Incarnation, MoveWait, Op, PartitionId, PartitionKey,
     Timestamp,
 };
 
 use crate::{
     Effect, MeshMessage, Shard, ShardId,
     counters::Counters,
-    fencing::{first_fence, holder_of, start_of},
+    fencing::{first_fence, holder_of},
     host::{DataHost, Waiter},
+    poll::DataHosts,
 };
 
 /// A partition of a topic, for one of its consumer groups.
@@ -145,6 +146,12 @@ impl HandOvers {
         Some(u32::try_from(left).unwrap_or(u32::MAX))
     }
 
+    /// Whether the deadline of a revocation is over.
+    fn is_over(&self, place: &Place, now: u64) -> bool {
+        let due = self.open.get(place).and_then(|open| open.due);
+        due.is_some_and(|due| due <= now)
+    }
+
     /// A member has asked to release the partition.
     pub(crate) fn on_release(&mut self, place: Place) {
         if let Some(open) = self.open.get_mut(&place) {
@@ -244,8 +251,8 @@ impl Scene<'_> {
         reset: Option<ResetTo>,
     ) -> DataRequest {
         let offset = match (reset, holder) {
-            (Some(reset), _) => FenceOffset::Reset(reset_target(reset)),
-            (None, Some(_)) => FenceOffset::Start(start_of(self.group.start(self.incarnation))),
+            (Some(reset), _) => FenceOffset::Reset(reset.into()),
+            (None, Some(_)) => FenceOffset::Start(self.group.start(self.incarnation).into()),
             (None, None) => FenceOffset::Keep,
         };
         DataRequest::ConsumerGroup {
@@ -259,18 +266,6 @@ impl Scene<'_> {
                 offset,
             },
         }
-    }
-}
-
-const fn reset_target(reset: ResetTo) -> ResetTarget {
-    match reset {
-        ResetTo::Nothing => ResetTarget::Nothing,
-        ResetTo::Offset(offset) => ResetTarget::Offset(offset),
-        ResetTo::Start(policy) => match start_of(policy) {
-            wire::GroupStart::Earliest => ResetTarget::Earliest,
-            wire::GroupStart::Latest => ResetTarget::Latest,
-            wire::GroupStart::Timestamp(timestamp) => ResetTarget::Timestamp(timestamp),
-        },
     }
 }
 
@@ -326,7 +321,7 @@ impl Shard {
             hand_overs.watch(place, &view, timeout, now);
             return;
         };
-        let due = hand_overs.open.get(&place).and_then(|open| open.due);
+        let timed_out = hand_overs.is_over(&place, now);
         let scene = Scene {
             group,
             key,
@@ -334,7 +329,7 @@ impl Shard {
             incarnation: address.incarnation,
             view,
             record,
-            progress: progress(host, (partition_key, &key), &view, &record, due, now),
+            progress: progress(host, (partition_key, &key), (&view, &record), timed_out),
             applied: projection.applied(),
         };
         match scene.step() {
@@ -373,14 +368,53 @@ impl Shard {
         let Self {
             hand_overs,
             projection,
+            data,
             ..
         } = self;
         for (key, group) in projection.groups() {
-            for partition in (0..group.partition_count()).map(PartitionId) {
-                hand_overs.touch((key, partition));
+            for (partition, view) in (0..).map(PartitionId).zip(group.views()) {
+                let place = (key, partition);
+                if view.moving().is_some() || lacks_start(projection, data, place, &view) {
+                    hand_overs.touch(place);
+                }
             }
         }
         hand_overs.refresh();
+        self.drop_stray_groups();
+    }
+
+    /// Drops what the data groups that this node leads hold of consumer groups that are deleted.
+    fn drop_stray_groups(&mut self) {
+        let applied = self.projection.applied();
+        for host in self.data.values_mut().filter(|host| host.member.serves()) {
+            let partitions = host.state.partitions();
+            let stray: Vec<(PartitionKey, Incarnation, ConsumerGroupId)> = partitions
+                .flat_map(|(key, incarnation)| {
+                    let records = host.state.group_records(key);
+                    // What is newer than this copy of the metadata is not judged by it.
+                    let judged = records.filter(|(_, record)| record.fence.0 <= applied.0);
+                    judged.map(move |(group, _)| (key, incarnation, group))
+                })
+                .filter(|(key, _, group)| {
+                    let (stream, topic, group) = (key.stream, key.topic, *group);
+                    let group = GroupKey {
+                        stream,
+                        topic,
+                        group,
+                    };
+                    self.projection.group(&group).is_none()
+                })
+                .collect();
+            for (key, incarnation, group) in stray {
+                let request = DataRequest::DropConsumerGroup {
+                    key,
+                    incarnation,
+                    dropped: applied,
+                    group,
+                };
+                host.queue(request, Waiter::Fence(group));
+            }
+        }
     }
 
     /// What is to be told of a group's progress in a partition of this shard.
@@ -398,8 +432,8 @@ impl Shard {
             .group_record(partition, incarnation, key.group)
             .ok()?;
         let now = self.desk.now.monotonic;
-        let due = self.hand_overs.open.get(&place).and_then(|open| open.due);
-        let progress = progress(host, (partition, key), &view, &record, due, now);
+        let timed_out = self.hand_overs.is_over(&place, now);
+        let progress = progress(host, (partition, key), (&view, &record), timed_out);
         let scene = Scene {
             group,
             key: *key,
@@ -466,6 +500,27 @@ impl HandOvers {
     }
 }
 
+/// Whether a partition that lives here is owned, and it is not resolved yet where its group starts.
+fn lacks_start(
+    projection: &catalog::Projection,
+    data: &DataHosts,
+    (key, partition): Place,
+    view: &OwnershipView,
+) -> bool {
+    let partition = PartitionKey {
+        stream: key.stream,
+        topic: key.topic,
+        partition,
+    };
+    let placement = projection.placement(&partition);
+    let host = placement.and_then(|it| Some((it.incarnation, data.get(&it.group)?)));
+    let Some((incarnation, host)) = host.filter(|_| view.owner().is_some()) else {
+        return false;
+    };
+    let record = host.state.group_record(partition, incarnation, key.group);
+    record.map_or(true, |record| record.next().is_none())
+}
+
 /// The group, the state of the partition, and where it lives.
 fn find(
     projection: &catalog::Projection,
@@ -494,10 +549,8 @@ struct Address {
 fn progress(
     host: &DataHost,
     (partition, key): (PartitionKey, &GroupKey),
-    view: &OwnershipView,
-    record: &GroupRecord,
-    due: Option<u64>,
-    now: u64,
+    (view, record): (&OwnershipView, &GroupRecord),
+    timed_out: bool,
 ) -> Progress {
     let held_since = view.held_since();
     Progress {
@@ -508,6 +561,6 @@ fn progress(
             .and_then(|since| host.memory.last_polled((partition, key.group), since)),
         // A release raises the fence together with its store.
         released: false,
-        timed_out: due.is_some_and(|due| due <= now),
+        timed_out,
     }
 }

@@ -11,7 +11,7 @@ pub struct Held {
     pub connections: usize,
     /// Requests that came in here and are not answered.
     pub requests: usize,
-    /// What waits for a metadata op that is not applied here yet.
+    /// What waits for a metadata op that is not applied here yet, or for a consumer group to change.
     pub parked: usize,
     /// Polls that are read, wait for messages, or store what they serve.
     pub polls: usize,
@@ -26,7 +26,7 @@ impl Shard {
         Held {
             connections: self.connections.len(),
             requests: self.pending.len(),
-            parked: self.parked.len(),
+            parked: self.parked.len() + self.group_waits.len() + self.resets.len(),
             polls: self.polls.len(),
             work: self.work.len(),
         }

@@ -28,6 +28,7 @@ mod hand_over;
 mod held;
 mod host;
 mod liveness;
+mod offset_requests;
 mod pending;
 mod poll;
 mod reconcile;

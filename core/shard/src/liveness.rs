@@ -52,12 +52,17 @@ impl Signs {
         self.seen.insert(session);
     }
 
+    /// Whether the next report tells who was seen.
+    pub(crate) const fn is_due(&self, now: u64) -> bool {
+        now >= self.due
+    }
+
     /// What is to be reported now, if anything.
     pub(crate) fn report(&mut self, now: u64) -> Option<Vec<Sign>> {
-        if self.changes.is_empty() && (now < self.due || self.seen.is_empty()) {
+        if self.changes.is_empty() && (!self.is_due(now) || self.seen.is_empty()) {
             return None;
         }
-        if now >= self.due {
+        if self.is_due(now) {
             self.due = now.saturating_add(self.interval);
             self.changes
                 .extend(core::mem::take(&mut self.seen).into_iter().map(Sign::Seen));

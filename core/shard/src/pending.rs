@@ -149,6 +149,14 @@ impl Pending {
         writes
     }
 
+    /// The connections that polls came in on which have no answer yet.
+    pub(crate) fn polling(&self) -> impl Iterator<Item = ConnectionId> + '_ {
+        let requests = self.slots.values();
+        requests
+            .filter(|request| matches!(request.gather, Gather::Poll { .. }))
+            .filter_map(|request| request.connection)
+    }
+
     /// Requests whose waits may be ended early: polls.
     pub(crate) fn polls(&self) -> impl Iterator<Item = (Slot, &[ShardId])> + '_ {
         self.slots

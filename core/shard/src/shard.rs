@@ -652,7 +652,7 @@ impl Shard {
                 admitted,
                 requests,
             } => match self.data.get_mut(&group) {
-                Some(host) => host.write(origin, requests),
+                Some(host) => host.write(&mut self.desk, origin, requests),
                 None => self.refuse_work(
                     origin,
                     Work::Write {
@@ -788,6 +788,13 @@ impl Shard {
     }
 
     fn report_signs(&mut self) {
+        if self.signs.is_due(self.desk.now.monotonic) {
+            // Who waits for an answer is alive, though silent.
+            let connections: Vec<ConnectionId> = self.pending.polling().collect();
+            for connection in connections {
+                self.see(connection);
+            }
+        }
         let Some(signs) = self.signs.report(self.desk.now.monotonic) else {
             return;
         };

@@ -75,7 +75,14 @@ pub const RULES: &[Rule] = &[
     ),
     pure(
         "shard",
-        &["catalog", "journal", "partition", "vsr", "wire"],
+        &[
+            "catalog",
+            "coordinator",
+            "journal",
+            "partition",
+            "vsr",
+            "wire",
+        ],
         &["blake2", "bytes", "serde", "thiserror"],
     ),
     pure("client", &["wire"], &["bytes", "thiserror"]),
@@ -101,6 +108,7 @@ pub const RULES: &[Rule] = &[
         &[
             "catalog",
             "client",
+            "coordinator",
             "journal",
             "partition",
             "shard",

@@ -97,19 +97,39 @@ impl DataHost {
         self.queue.is_empty() && self.in_flight.is_empty()
     }
 
-    /// Queues the requests of a client's write.
-    pub(crate) fn write(&mut self, origin: Origin, requests: Vec<(u16, DataRequest)>) {
-        self.write_rest(origin, requests, Vec::new());
+    /// Queues the requests of a client's write that are admitted.
+    pub(crate) fn write(
+        &mut self,
+        desk: &mut Desk,
+        origin: Origin,
+        requests: Vec<(u16, DataRequest)>,
+    ) {
+        let mut admitted = Vec::with_capacity(requests.len());
+        let mut refused = Vec::new();
+        for (index, request) in requests {
+            match self.state.admit(&request) {
+                Ok(()) => admitted.push((index, request)),
+                Err(error) => refused.push((index, Err(error.failure()))),
+            }
+        }
+        self.write_rest(desk, origin, admitted, refused);
     }
 
-    /// Queues what is left of a client's write, of which some is refused already.
+    /// Queues what is left of a client's write, of which some is refused already. If nothing is left, it
+    /// is answered.
     pub(crate) fn write_rest(
         &mut self,
+        desk: &mut Desk,
         origin: Origin,
         requests: Vec<(u16, DataRequest)>,
         refused: Vec<(u16, Result<DataResult, Failure>)>,
     ) {
-        assert!(!requests.is_empty());
+        if requests.is_empty() {
+            let answer = self
+                .member
+                .answer(self.state.op(), Ok(Output::Written(refused)));
+            return desk.answer(origin, answer);
+        }
         self.write_count += 1;
         let id = WriteId(self.write_count);
         let write = Write {

@@ -4,8 +4,8 @@ use alloc::string::ToString;
 use core::net::SocketAddr;
 
 use catalog::Operation;
-use coordinator::{OptionsUpdate, ResetTo, StartPolicy, Weight};
-use wire::{ConsumerGroupOptionsUpdate, GroupStart, Request, ResetTarget};
+use coordinator::{GroupOptions, OptionsUpdate, ResetTo, Weight};
+use wire::Request;
 
 use crate::work::Caller;
 
@@ -89,7 +89,7 @@ fn group_operation(caller: &Caller, peer: SocketAddr, request: &Request) -> Opti
             stream: r.stream,
             topic: r.topic,
             name: r.name,
-            options: options(&r.options).of(coordinator::GroupOptions::default()),
+            options: OptionsUpdate::from(r.options).of(GroupOptions::default()),
         },
         Request::DeleteConsumerGroup(r) => Operation::DeleteConsumerGroup {
             by,
@@ -103,7 +103,7 @@ fn group_operation(caller: &Caller, peer: SocketAddr, request: &Request) -> Opti
             stream: r.stream,
             topic: r.topic,
             group: r.group,
-            options: options(&r.options),
+            options: r.options.into(),
         },
         Request::JoinConsumerGroup(r) => Operation::JoinConsumerGroup {
             client,
@@ -137,38 +137,11 @@ fn group_operation(caller: &Caller, peer: SocketAddr, request: &Request) -> Opti
             partitions: r
                 .sections
                 .iter()
-                .map(|section| (section.partition, reset_to(section.to)))
+                .map(|section| (section.partition, section.to.into()))
                 .collect(),
-            others: r.others.map(reset_to),
+            others: r.others.map(ResetTo::from),
             force: r.force,
         },
         _ => return None,
     })
-}
-
-fn options(update: &ConsumerGroupOptionsUpdate) -> OptionsUpdate {
-    OptionsUpdate {
-        rebalance_timeout_ms: update.rebalance_timeout_ms,
-        initial_delay_ms: update.initial_delay_ms,
-        start: update.start.map(start_policy),
-        offset_expiry_ms: update.offset_expiry_ms,
-    }
-}
-
-const fn start_policy(start: GroupStart) -> StartPolicy {
-    match start {
-        GroupStart::Earliest => StartPolicy::Earliest,
-        GroupStart::Latest => StartPolicy::Latest,
-        GroupStart::Timestamp(timestamp) => StartPolicy::Timestamp(timestamp),
-    }
-}
-
-const fn reset_to(target: ResetTarget) -> ResetTo {
-    match target {
-        ResetTarget::Offset(offset) => ResetTo::Offset(offset),
-        ResetTarget::Timestamp(timestamp) => ResetTo::Start(StartPolicy::Timestamp(timestamp)),
-        ResetTarget::Earliest => ResetTo::Start(StartPolicy::Earliest),
-        ResetTarget::Latest => ResetTo::Start(StartPolicy::Latest),
-        ResetTarget::Nothing => ResetTo::Nothing,
-    }
 }

@@ -428,3 +428,55 @@ fn target_that_asks_too_early_waits_until_it_owns_the_partition() {
     assert_eq!((section.status.clone(), section.from), (Ok(()), Offset(3)));
     assert_eq!(vec![section.next], [Offset(4)]);
 }
+
+#[test]
+fn waiting_poll_keeps_its_session_alive() {
+    let mut node = node_with(0);
+    let mut member = node.log_in(1, 1);
+    let before = joined(&mut node, &mut member);
+    let waits = PollMessages {
+        min_bytes: 1,
+        max_wait_ms: 25_000,
+        ..group_poll(&places(&before.owned))
+    };
+    let correlation = node.submit(&mut member, waits);
+    node.settle();
+    node.pass(24_000);
+    assert_eq!(synced(&mut node, &mut member), before);
+    node.pass(2_000);
+    let answer = node.answer(&mut member, Command::PollMessages, correlation);
+    assert!(matches!(answer, Some(Ok(Reply::Polled(_)))), "{answer:?}");
+    node.pass(12_000);
+    let gone = node.call(&mut member, leave());
+    assert_eq!(code(gone), ErrorCode::Unauthenticated);
+}
+
+#[test]
+fn what_a_deleted_group_has_stored_is_dropped_although_the_node_died_before() {
+    let mut node = node_with(3);
+    let mut member = node.log_in(1, 1);
+    let before = joined(&mut node, &mut member);
+    for (partition, epoch) in places(&before.owned) {
+        stored(&mut node, &mut member, (partition, epoch, 1));
+    }
+    let kept = node.disk.records.len();
+    let delete = wire::DeleteConsumerGroup {
+        stream: name("orders"),
+        topic: name("payments"),
+        group: name("billing"),
+        force: true,
+    };
+    node.call(&mut member, delete).unwrap();
+    let mut disk = node.disk.clone();
+    // The deletion is durable, and nothing of what it leads to.
+    disk.records.truncate(kept + 1);
+    let node = Node::start(2, disk);
+    let records = (1..=4).map(wire::ConsensusGroup).map(|group| {
+        let shard = node.shards.iter().find_map(|it| it.data_group(group));
+        let data = shard.unwrap();
+        let partitions = data.partitions();
+        let records = partitions.map(|(key, _)| data.group_records(key).count());
+        records.sum::<usize>()
+    });
+    assert_eq!(records.sum::<usize>(), 0);
+}

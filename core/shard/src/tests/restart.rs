@@ -175,6 +175,19 @@ fn a_damaged_segment_takes_only_its_partition_out_of_service() {
     let told =
         notes.filter(|note| matches!(note, Note::Damaged { segment, .. } if *segment == damaged));
     assert_eq!(told.count(), 1, "once, not at every poll");
+    // What could not be read afterwards is not taken.
+    let all: Vec<_> = (0..6)
+        .map(|p| (p, batch(&payloads("new", 1), 0, 0)))
+        .collect();
+    for section in sent(node.call(&mut client, send(&all))) {
+        if damaged.partition.partition == section.partition {
+            let failure = section.status.unwrap_err();
+            assert_eq!(failure.code, wire::ErrorCode::PartitionDamaged);
+            assert_eq!(section.base_offset, None);
+        } else {
+            assert_eq!(section.base_offset, Some(Offset(5)));
+        }
+    }
     assert!(node.call(&mut client, Request::GetMe).is_ok());
 }
 
