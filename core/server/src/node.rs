@@ -312,6 +312,9 @@ impl Node {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        for inbox in &self.inboxes {
+            inbox.send(Outside::End);
+        }
         for thread in self.threads {
             // A panic ends the process.
             let _ = thread.join();

@@ -52,6 +52,8 @@ pub(crate) enum Outside {
     Disk(DiskSpace),
     /// The process is to end.
     Stop,
+    /// All shards have stopped: none asks another for anything any more.
+    End,
 }
 
 /// What a shard tells the thread that started it.
@@ -139,6 +141,7 @@ struct ShardLoop {
     next_tick: Instant,
     stopping: bool,
     stopped: bool,
+    ended: bool,
     tell: Box<dyn Fn(Told) + Send>,
 }
 
@@ -176,6 +179,7 @@ impl ShardLoop {
             next_tick: Instant::now(),
             stopping: false,
             stopped: false,
+            ended: false,
             tell: seed.tell,
         })
     }
@@ -188,16 +192,18 @@ impl ShardLoop {
                 ticker.notify();
             }
         });
-        loop {
+        let mut told = false;
+        // One that has stopped serves the others until they have, too: what they have taken needs its groups.
+        while !self.ended {
             self.turn();
-            if self.stopped && self.connections.is_quiet() {
-                self.hand_changes_over();
-                break;
+            if !told && self.stopped && self.connections.is_quiet() {
+                told = true;
+                (self.tell)(Told::Stopped);
             }
             self.notify.notified().await;
         }
+        self.hand_changes_over();
         drop(ticks);
-        (self.tell)(Told::Stopped);
     }
 
     /// Hands in everything that is there, then carries out what comes of it.
@@ -238,6 +244,7 @@ impl ShardLoop {
             shard,
             inbox,
             stopping,
+            ended,
             ..
         } = self;
         let mut progress = None;
@@ -262,6 +269,7 @@ impl ShardLoop {
                 shard.handle(now, Input::PasswordHashed { ticket, phc });
             }
             Outside::Disk(space) => shard.handle(now, Input::Disk(space)),
+            Outside::End => *ended = true,
             Outside::Stop => {
                 *stopping = true;
                 shard.handle(now, Input::Stop);
