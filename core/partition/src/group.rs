@@ -55,7 +55,8 @@ pub(crate) struct Partition {
     // This node's own.
     /// Index of the open segment, or of its beginning; `None` until it is verified after a start.
     pub(crate) index: Option<Index>,
-    /// Damaged segments by base. Appends go on, for the sake of equal state; nothing is served.
+    /// Damaged segments by base. Committed appends go on, for the sake of equal state; nothing is served,
+    /// and no append is admitted.
     pub(crate) damage: BTreeMap<Offset, Damage>,
 }
 

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use wire::{ErrorCode, Failure, Incarnation, Offset, PartitionKey, PollStrategy};
 
 use crate::{
-    Absent, Damage, DataGroup, Range, Scan, SegmentId, Verdict, group::Partition, index::Index,
+    Absent, Damage, DataGroup, DataRequest, Range, Scan, SegmentId, Verdict, group::Partition,
+    index::Index,
 };
 use goal::{Goal, Wanted};
 use serve::Served;
@@ -243,6 +244,25 @@ impl DataGroup {
     fn damage_found(&mut self, segment: SegmentId, damage: Damage) -> PollError {
         self.mark_damaged(segment, damage.clone());
         PollError::Damaged { segment, damage }
+    }
+
+    /// Refuses a request that should not be proposed on this node: a batch for a partition that is out of
+    /// service here could not be read when it is acknowledged. What is committed is applied nevertheless.
+    ///
+    /// # Errors
+    /// [`PollError::Damaged`].
+    pub fn admit(&self, request: &DataRequest) -> Result<(), PollError> {
+        let DataRequest::Append {
+            key, incarnation, ..
+        } = request
+        else {
+            return Ok(());
+        };
+        match self.serving(*key, *incarnation) {
+            // What becomes of a request for a partition that is not here is decided when it is applied.
+            Ok(_) | Err(PollError::Absent(_)) => Ok(()),
+            Err(refused) => Err(refused),
+        }
     }
 
     /// The partition, if it is served on this node.

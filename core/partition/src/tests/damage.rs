@@ -224,6 +224,31 @@ fn damaged_partition_goes_on_taking_what_is_committed() {
 }
 
 #[test]
+fn damaged_partition_admits_no_batch_and_everything_else() {
+    let mut node = two_partitions();
+    let batch = || batch_of(&["x"], 0, 0);
+    assert_eq!(node.group.admit(&append(0, batch())), Ok(()));
+    rot(&mut node);
+    node.poll(PollStrategy::Offset(Offset(2)))
+        .expect_err("rotten");
+    let refused = node.group.admit(&append(0, batch())).expect_err("damaged");
+    assert_eq!(refused.code(), wire::ErrorCode::PartitionDamaged);
+    assert_eq!(node.group.admit(&append(1, batch())), Ok(()));
+    // Nothing is known of it: that is told when it is applied.
+    assert_eq!(node.group.admit(&append(9, batch())), Ok(()));
+    let store = DataRequest::StoreOffset {
+        key: key(0),
+        incarnation: FIRST,
+        admitted: Op(7),
+        consumer: "c".into(),
+        offset: Offset(1),
+    };
+    assert_eq!(node.group.admit(&store), Ok(()));
+    node.truncate(4);
+    assert_eq!(node.group.admit(&append(0, batch())), Ok(()));
+}
+
+#[test]
 fn removal_of_the_damaged_segment_puts_the_partition_back_into_service() {
     let mut node = two_partitions();
     rot(&mut node);
