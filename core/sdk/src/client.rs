@@ -6,7 +6,7 @@ use client::{Credentials, Session, SessionConfig};
 use wire::{ClientId, Password, Reply, Request, UserId};
 
 use crate::{
-    Address, ConsumerBuilder, Error, Id, ProducerBuilder,
+    Address, ConsumerBuilder, Error, GroupConsumerBuilder, Id, ProducerBuilder,
     core::{Running, Shared},
 };
 
@@ -115,6 +115,32 @@ impl Client {
         name: impl Into<String>,
     ) -> ConsumerBuilder {
         ConsumerBuilder::new(self.clone(), stream.into(), topic.into(), Some(name.into()))
+    }
+
+    /// A member of a consumer group, which shares the partitions of a topic with the other members. One client
+    /// can be in a group only once.
+    ///
+    /// ```no_run
+    /// # async fn example(client: cohort::Client) -> Result<(), cohort::Error> {
+    /// let mut consumer = client
+    ///     .consumer_group("shop", "orders", "billing")
+    ///     .create_if_missing(cohort::GroupOptions::default())
+    ///     .build()
+    ///     .await?;
+    /// while let Some(message) = consumer.next().await {
+    ///     let message = message?;
+    ///     println!("{} {:?}", message.offset(), message.payload());
+    /// }
+    /// consumer.close().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn consumer_group(
+        &self,
+        stream: impl Into<Id>,
+        topic: impl Into<Id>,
+        group: impl Into<Id>,
+    ) -> GroupConsumerBuilder {
+        GroupConsumerBuilder::new(self.clone(), stream.into(), topic.into(), group.into())
     }
 
     /// A consumer that only reads: it has no name, and nothing is stored.

@@ -296,6 +296,7 @@ impl Consumer {
                         inner: delivery.message,
                         partition: delivery.partition,
                         epoch: delivery.epoch,
+                        group: None,
                         appended: delivery.appended,
                         consumer: Arc::clone(&self.consumer),
                     })));

@@ -1,12 +1,12 @@
-//! How streams, topics and users are named.
+//! How streams, topics, users and consumer groups are named.
 
 use std::fmt;
 
-use wire::{Identifier, NameProblem, StreamId, TopicId, UserId};
+use wire::{ConsumerGroupId, Identifier, NameProblem, StreamId, TopicId, UserId};
 
 use crate::Error;
 
-/// A stream, topic or user, by name or by id. Text is always a name, never an id: `"7"` names nothing, since
+/// A stream, topic, user or consumer group, by name or by id. Text is always a name, never an id: `"7"` names nothing, since
 /// names do not consist of digits; the one with id 7 is `7_u64`, or in text `#7` or `id:7`
 /// ([`Id::parse`]).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -138,7 +138,7 @@ macro_rules! from_ids {
     )*};
 }
 
-from_ids! { StreamId TopicId UserId }
+from_ids! { StreamId TopicId UserId ConsumerGroupId }
 
 #[cfg(test)]
 mod tests {

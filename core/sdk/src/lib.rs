@@ -37,6 +37,8 @@ mod address;
 mod catalog;
 mod client;
 mod consumer;
+mod consumer_group;
+mod consumer_groups;
 mod core;
 mod error;
 mod id;
@@ -44,19 +46,26 @@ mod message;
 mod producer;
 
 pub use ::client::{
-    ClientError, ConsumerError, ConsumerEvent, Progress, PushError, Start, StoreMode,
+    ClientError, ConsumerError, ConsumerEvent, FencingToken, GroupEvent, HeldPartition, LossReason,
+    Progress, PushError, Start, StoreMode,
 };
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use bytes::Bytes;
 pub use catalog::StoredOffset;
 pub use client::{Client, ClientBuilder, Me};
 pub use consumer::{Consumer, ConsumerBuilder};
+pub use consumer_group::{GroupConsumer, GroupConsumerBuilder, GroupEvents};
+pub use consumer_groups::{GroupOptions, OffsetReset};
 pub use error::Error;
 pub use id::Id;
 pub use message::{Message, Received};
 pub use producer::{BatchReceipt, Delivery, Producer, ProducerBuilder, Receipt, Receipts};
 pub use wire::{
-    ClusterMetadata, Command, ConsensusGroup, Counter, Epoch, ErrorCode, GroupPrimary, Incarnation,
-    Node, Offset, PartitionDetails, PartitionId, ReplicaId, StreamDetails, StreamId, Timestamp,
-    TopicDetails, TopicId, TopicSummary, UserDetails, UserId, View,
+    ClientId, ClusterMetadata, Command, ConsensusGroup, ConsumerGroupDetails, ConsumerGroupId,
+    ConsumerGroupOptions, ConsumerGroupSummary, Counter, DisplacedSession, Epoch, ErrorCode,
+    Generation, GroupPrimary, GroupProgress, GroupStart, Incarnation, MemberDetails, MemberId,
+    MemberStatus, MoveWait, Node, Offset, OffsetsReset, Op, OwnershipDetails, PartitionDetails,
+    PartitionId, PartitionMove, PartitionOwner, ReplicaId, ResetTarget, SessionNumber,
+    StreamDetails, StreamId, Timestamp, TopicDetails, TopicId, TopicSummary, UserDetails, UserId,
+    View,
 };

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use wire::{Epoch, HeaderIter, Offset, PartitionId, Timestamp};
+use client::FencingToken;
+use wire::{ConsumerGroupId, Epoch, HeaderIter, Offset, PartitionId, Timestamp};
 
 use crate::{
     Error,
@@ -104,6 +105,8 @@ pub struct Received {
     pub(crate) inner: wire::Message,
     pub(crate) partition: PartitionId,
     pub(crate) epoch: Epoch,
+    /// The consumer group that it was received for.
+    pub(crate) group: Option<ConsumerGroupId>,
     pub(crate) appended: Timestamp,
     pub(crate) consumer: Arc<ConsumerRef>,
 }
@@ -179,20 +182,36 @@ impl Received {
         self.epoch
     }
 
+    /// Of a consumer group: the ownership under which it was handed out. Stored beside what the application
+    /// makes of the message, it keeps out an owner that does not know yet that it has lost the partition:
+    /// nothing is taken under a lower epoch of the same group and partition.
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        Some(FencingToken {
+            group: self.group?,
+            partition: self.partition,
+            epoch: self.epoch,
+        })
+    }
+
     /// Says that it is processed ([`StoreMode::Manual`](crate::StoreMode::Manual)), in whatever order: what
     /// is stored, soon after, is the highest offset below which everything that the consumer handed out is
-    /// processed. Says whether that was news.
+    /// processed. Says whether that was news; of a consumer group: not when the partition was lost since.
     // Nothing to wait for, so nothing to fail: a store that the server refuses is an error of the consumer.
     pub fn ack(&self) -> bool {
         let Some(shared) = self.consumer.shared.upgrade() else {
             return false;
         };
-        let (partition, offset) = (self.partition, self.inner.offset);
-        let news = shared
-            .lock()
-            .with_consumer(&shared, self.consumer.id, |consumer, now| {
-                consumer.acknowledge(now, partition, offset)
-            });
+        let (id, offset) = (self.consumer.id, self.inner.offset);
+        let mut core = shared.lock();
+        let news = match self.fencing_token() {
+            Some(token) => core.with_member(&shared, id, |member, now| {
+                member.acknowledge(now, token, offset)
+            }),
+            None => core.with_consumer(&shared, id, |consumer, now| {
+                consumer.acknowledge(now, self.partition, offset)
+            }),
+        };
         news.unwrap_or(false)
     }
 }

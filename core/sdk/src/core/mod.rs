@@ -6,6 +6,7 @@
 
 mod connection;
 mod consumers;
+mod members;
 mod producers;
 
 use std::{
@@ -15,8 +16,8 @@ use std::{
 };
 
 use client::{
-    Call, ClientError, Close, ConnectionId, ConsumerInput, Effect, Input, ProducerInput, Retry,
-    Session, Submission, Ticket,
+    Call, ClientError, Close, ConnectionId, ConsumerInput, Effect, GroupInput, Input,
+    ProducerInput, Retry, Session, Submission, Ticket,
 };
 use tokio::{
     runtime::Handle,
@@ -27,6 +28,7 @@ use wire::{Reply, Request, Time, Timestamp};
 use crate::Error;
 use connection::Outgoing;
 pub(crate) use consumers::{ConsumerEntry, Next};
+pub(crate) use members::{EVENTS_MAX, MemberEntry, NextOfGroup};
 pub(crate) use producers::{BatchCell, ProducerEntry};
 
 /// Names a producer or consumer within its client.
@@ -65,6 +67,7 @@ pub(crate) struct Core {
     next_machine: u64,
     pub(crate) producers: BTreeMap<MachineId, ProducerEntry>,
     pub(crate) consumers: BTreeMap<MachineId, ConsumerEntry>,
+    pub(crate) members: BTreeMap<MachineId, MemberEntry>,
     connections: BTreeMap<ConnectionId, Arc<Outgoing>>,
     /// Who waits for the first login.
     opening: Option<Opening>,
@@ -89,6 +92,7 @@ enum Owner {
     Caller(oneshot::Sender<Result<Reply, ClientError>>),
     Producer(MachineId, Call),
     Consumer(MachineId, Call),
+    Member(MachineId, Call),
 }
 
 impl Shared {
@@ -101,6 +105,7 @@ impl Shared {
             next_machine: 0,
             producers: BTreeMap::new(),
             consumers: BTreeMap::new(),
+            members: BTreeMap::new(),
             connections: BTreeMap::new(),
             opening: None,
             closing: None,
@@ -231,8 +236,10 @@ impl Core {
     fn deadline(&self) -> Option<u64> {
         let producers = self.producers.values().filter_map(|entry| entry.deadline);
         let consumers = self.consumers.values().filter_map(|entry| entry.deadline);
+        let members = self.members.values().filter_map(|entry| entry.deadline);
         producers
             .chain(consumers)
+            .chain(members)
             .chain(self.session.deadline())
             .min()
     }
@@ -277,7 +284,8 @@ impl Core {
                 }
             }
             // Single consumers and producers survive their session.
-            Effect::SessionLost { .. } | Effect::Event(_) => {}
+            Effect::SessionLost { .. } => self.feed_members(now, &GroupInput::SessionLost),
+            Effect::Event(event) => self.feed_members(now, &GroupInput::Told(event)),
         }
     }
 
@@ -297,6 +305,9 @@ impl Core {
             }
             Some(Owner::Consumer(id, call)) => {
                 self.feed_consumer(now, id, ConsumerInput::Answered { call, result });
+            }
+            Some(Owner::Member(id, call)) => {
+                self.feed_member(now, id, GroupInput::Answered { call, result });
             }
             None => {}
         }
@@ -322,6 +333,10 @@ impl Core {
         for id in consumers.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.feed_consumer(now, id, ConsumerInput::Tick);
         }
+        let members = self.members.iter().filter(|(_, entry)| due(entry.deadline));
+        for id in members.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.feed_member(now, id, GroupInput::Tick);
+        }
         self.pump(shared, now);
     }
 
@@ -338,6 +353,9 @@ impl Core {
             entry.abandon();
         }
         for entry in self.consumers.values_mut() {
+            entry.abandon();
+        }
+        for entry in self.members.values_mut() {
             entry.abandon();
         }
     }

@@ -1,0 +1,347 @@
+//! Members of consumer groups, and who waits for their messages.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use client::{
+    Delivery, GroupConsumer, GroupEffect, GroupEvent, GroupInput, HeldPartition, LossReason, Retry,
+    Submission, Ticket,
+};
+use tokio::sync::{broadcast, oneshot};
+use wire::{ConsumerGroupId, ErrorCode, MemberId, Offset, PartitionId, Time};
+
+use super::{Core, MachineId, Owner, Shared};
+use crate::Error;
+
+/// Events kept for an application that does not ask for them; the oldest are dropped first.
+pub(crate) const EVENTS_MAX: usize = 1_024;
+
+/// How long the leave of a consumer that was dropped is tried, as long as the client lives.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(crate) struct MemberEntry {
+    machine: GroupConsumer,
+    pub(super) deadline: Option<u64>,
+    /// Who waits for the next message.
+    waker: Option<Waker>,
+    /// Not told yet to who asks for messages.
+    events: VecDeque<GroupEvent>,
+    /// Tells whoever listens at once.
+    listeners: broadcast::Sender<GroupEvent>,
+    /// Who waits for the membership.
+    joined: Option<oneshot::Sender<Result<(), Error>>>,
+    /// Who waits until everything is stored.
+    stored: Vec<oneshot::Sender<Result<(), Error>>>,
+    /// Who waits until the group is left.
+    ended: Option<oneshot::Sender<Result<(), Error>>>,
+    /// What was processed and not stored, since somebody waited for it last.
+    refused: Option<Error>,
+    /// Why the consumer cannot go on.
+    failed: Option<Error>,
+    /// The connection that its requests take, modulo the number of connections.
+    lane: u16,
+}
+
+/// What there is for an application that asks for the next message.
+#[derive(Debug)]
+pub(crate) enum NextOfGroup {
+    Event(GroupEvent),
+    Message(Delivery),
+    /// There will be no more.
+    End,
+    /// The application is woken when there is more.
+    Wait,
+}
+
+impl MemberEntry {
+    pub(crate) fn new(
+        machine: GroupConsumer,
+        joined: oneshot::Sender<Result<(), Error>>,
+        lane: u16,
+    ) -> Self {
+        let deadline = machine.deadline();
+        let (listeners, _) = broadcast::channel(EVENTS_MAX);
+        Self {
+            machine,
+            deadline,
+            waker: None,
+            events: VecDeque::new(),
+            listeners,
+            joined: Some(joined),
+            stored: Vec::new(),
+            ended: None,
+            refused: None,
+            failed: None,
+            lane,
+        }
+    }
+
+    pub(crate) fn listen(&self) -> broadcast::Receiver<GroupEvent> {
+        self.listeners.subscribe()
+    }
+
+    pub(crate) fn membership(&self) -> Option<(ConsumerGroupId, MemberId)> {
+        self.machine.membership()
+    }
+
+    pub(crate) fn partitions(&self) -> Vec<HeldPartition> {
+        self.machine.partitions().collect()
+    }
+
+    fn on_event(&mut self, event: GroupEvent) {
+        match &event {
+            GroupEvent::Joined { .. } => {
+                if let Some(sender) = self.joined.take() {
+                    let _nobody_waits = sender.send(Ok(()));
+                }
+            }
+            GroupEvent::Lost {
+                partition,
+                reason,
+                unstored: Some(offset),
+            } => self.refused = Some(not_stored(*partition, *offset, reason)),
+            GroupEvent::StoreRefused {
+                partition,
+                offset,
+                failure,
+            } => {
+                self.refused = Some(Error::NotStored {
+                    partition: *partition,
+                    offset: *offset,
+                    code: failure.code,
+                    text: failure.text.clone(),
+                });
+            }
+            GroupEvent::Failed(error) => {
+                self.failed = Some(error.clone().into());
+            }
+            GroupEvent::Lost { .. }
+            | GroupEvent::Assigned { .. }
+            | GroupEvent::Revoking { .. }
+            | GroupEvent::Retained { .. }
+            | GroupEvent::Revoked { .. }
+            | GroupEvent::Stalled { .. }
+            | GroupEvent::Skipped { .. }
+            | GroupEvent::Retrying { .. }
+            | GroupEvent::PartitionFailed { .. } => {}
+        }
+        let _nobody_listens = self.listeners.send(event.clone());
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    /// Tells who waits for what has come about.
+    fn settle(&mut self) {
+        if let Some(error) = &self.failed
+            && let Some(sender) = self.joined.take()
+        {
+            let _nobody_waits = sender.send(Err(error.clone()));
+        }
+        let over = self.machine.is_ended();
+        if !self.stored.is_empty() && (over || self.machine.is_stored()) {
+            let outcome = self.outcome();
+            for sender in self.stored.drain(..) {
+                let _nobody_waits = sender.send(outcome.clone());
+            }
+        }
+        if over && let Some(sender) = self.ended.take() {
+            let _nobody_waits = sender.send(self.outcome());
+        }
+        let awaited = self.machine.has_message() || over || !self.events.is_empty();
+        if awaited && let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn outcome(&mut self) -> Result<(), Error> {
+        let error = self.failed.clone().or_else(|| self.refused.take());
+        error.map_or(Ok(()), Err)
+    }
+
+    /// Nothing is waited for any more.
+    pub(super) fn abandon(&mut self) {
+        self.failed.get_or_insert(Error::Closed);
+        let waiting = [self.joined.take(), self.ended.take()];
+        let waiting = waiting.into_iter().flatten();
+        for sender in waiting.chain(self.stored.drain(..)) {
+            let _nobody_waits = sender.send(Err(Error::Closed));
+        }
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// What was processed of a partition that is lost.
+fn not_stored(partition: PartitionId, offset: Offset, reason: &LossReason) -> Error {
+    let code = match reason {
+        LossReason::Fenced(failure) | LossReason::MembershipEnded(failure) => failure.code,
+        LossReason::SessionLost => ErrorCode::SessionNotFound,
+        LossReason::Reassigned => ErrorCode::PartitionNotOwned,
+        LossReason::Left | LossReason::Failed => ErrorCode::ConsumerGroupMemberNotFound,
+    };
+    Error::NotStored {
+        partition,
+        offset,
+        code,
+        text: reason.to_string(),
+    }
+}
+
+impl Core {
+    /// The next message or event of a member; asking says that the message before is processed.
+    pub(crate) fn next_of_group(
+        &mut self,
+        shared: &Arc<Shared>,
+        id: MachineId,
+        context: &Context<'_>,
+    ) -> NextOfGroup {
+        let Some(entry) = self.members.get_mut(&id) else {
+            return NextOfGroup::End;
+        };
+        if let Some(event) = entry.events.pop_front() {
+            return NextOfGroup::Event(event);
+        }
+        if self.stopped {
+            return NextOfGroup::End;
+        }
+        let now = shared.now();
+        let delivery = entry.machine.next_message(now);
+        if delivery.is_none() {
+            entry.waker = Some(context.waker().clone());
+        }
+        self.after_member(now, id);
+        self.pump(shared, now);
+        let Some(entry) = self.members.get_mut(&id) else {
+            return NextOfGroup::End;
+        };
+        match delivery {
+            Some(delivery) => NextOfGroup::Message(delivery),
+            None => match entry.events.pop_front() {
+                Some(event) => NextOfGroup::Event(event),
+                None if entry.machine.is_ended() => NextOfGroup::End,
+                None => NextOfGroup::Wait,
+            },
+        }
+    }
+
+    /// Changes a member and carries out what comes of it.
+    pub(crate) fn with_member<T>(
+        &mut self,
+        shared: &Arc<Shared>,
+        id: MachineId,
+        change: impl FnOnce(&mut GroupConsumer, Time) -> T,
+    ) -> Option<T> {
+        let now = shared.now();
+        let entry = self.members.get_mut(&id)?;
+        let result = change(&mut entry.machine, now);
+        self.after_member(now, id);
+        self.pump(shared, now);
+        Some(result)
+    }
+
+    /// Stores all that is processed; the receiver is told when that is done.
+    pub(crate) fn store_of_group(
+        &mut self,
+        shared: &Arc<Shared>,
+        id: MachineId,
+    ) -> Option<oneshot::Receiver<Result<(), Error>>> {
+        let (sender, receiver) = oneshot::channel();
+        self.members.get_mut(&id)?.stored.push(sender);
+        self.with_member(shared, id, |member, now| {
+            member.handle(now, GroupInput::Flush);
+        })?;
+        Some(receiver)
+    }
+
+    /// Leaves the group; the receiver is told when that is done.
+    pub(crate) fn close_member(
+        &mut self,
+        shared: &Arc<Shared>,
+        id: MachineId,
+        timeout: Duration,
+    ) -> Option<oneshot::Receiver<Result<(), Error>>> {
+        let (sender, receiver) = oneshot::channel();
+        self.members.get_mut(&id)?.ended = Some(sender);
+        self.with_member(shared, id, |member, now| {
+            member.settle_last();
+            member.handle(now, GroupInput::Close { timeout });
+        })?;
+        Some(receiver)
+    }
+
+    /// Forgets a member. With `leave` it leaves its group, if it still is in it, without waiting.
+    pub(crate) fn remove_member(&mut self, shared: &Arc<Shared>, id: MachineId, leave: bool) {
+        let Some(mut entry) = self.members.remove(&id) else {
+            return;
+        };
+        entry.abandon();
+        if let Some(request) = entry.machine.farewell().filter(|_| leave) {
+            let now = shared.now();
+            let (sender, _nobody_waits) = oneshot::channel();
+            let submission = Submission {
+                ticket: Ticket(0),
+                request,
+                timeout: FAREWELL_TIMEOUT,
+                retry: Retry::Session,
+                lane: entry.lane,
+            };
+            self.submit(now, Owner::Caller(sender), submission);
+            self.pump(shared, now);
+        }
+    }
+
+    /// Whether another member of this client is in the group.
+    pub(crate) fn is_member_twice(&self, id: MachineId) -> bool {
+        let group = |entry: &MemberEntry| entry.membership().map(|(group, _)| group);
+        let own = self.members.get(&id).and_then(group);
+        let mut others = self.members.iter().filter(|(other, _)| **other != id);
+        own.is_some() && others.any(|(_, entry)| group(entry) == own)
+    }
+
+    pub(super) fn feed_members(&mut self, now: Time, input: &GroupInput) {
+        for id in self.members.keys().copied().collect::<Vec<_>>() {
+            self.feed_member(now, id, input.clone());
+        }
+    }
+
+    pub(super) fn feed_member(&mut self, now: Time, id: MachineId, input: GroupInput) {
+        if let Some(entry) = self.members.get_mut(&id) {
+            entry.machine.handle(now, input);
+            self.after_member(now, id);
+        }
+    }
+
+    fn after_member(&mut self, now: Time, id: MachineId) {
+        while let Some(entry) = self.members.get_mut(&id) {
+            match entry.machine.next_effect() {
+                Some(GroupEffect::Submit {
+                    call,
+                    request,
+                    timeout,
+                }) => {
+                    let submission = Submission {
+                        ticket: Ticket(0),
+                        request,
+                        timeout,
+                        retry: Retry::Session,
+                        lane: entry.lane,
+                    };
+                    self.submit(now, Owner::Member(id, call), submission);
+                }
+                Some(GroupEffect::Event(event)) => entry.on_event(event),
+                None => {
+                    entry.deadline = entry.machine.deadline();
+                    return entry.settle();
+                }
+            }
+        }
+    }
+}
