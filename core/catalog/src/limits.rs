@@ -127,7 +127,7 @@ impl Limits {
         partitions_per_topic: 16_384,
         partitions: 1_048_576,
         consumer_groups_per_topic: 16_384,
-        members_per_group: 16_384,
+        members_per_group: wire::GROUP_MEMBERS_MAX,
         memberships_per_session: 16_384,
     };
 
@@ -240,7 +240,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// The limit's key in the configuration.
+    /// The limit's key in the table `cluster.limits` of the configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -276,7 +276,7 @@ impl Limit {
 /// A request asks for more than there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this would make {value} {}; the limit is {maximum} (limits.{})",
+    "this would make {value} {}; the limit is {maximum} (cluster.limits.{})",
     .limit.counted(),
     .limit.name()
 )]
@@ -291,7 +291,7 @@ pub struct LimitExceeded {
 
 /// A configured limit makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("limits.{} is {value}; it must be between 1 and {maximum}", .limit.name())]
+#[error("cluster.limits.{} is {value}; it must be between 1 and {maximum}", .limit.name())]
 pub struct LimitOutOfRange {
     /// Which.
     pub limit: Limit,
@@ -317,7 +317,7 @@ mod tests {
         let refused = limits.admit(Limit::Streams, 4).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "this would make 4 streams; the limit is 3 (limits.streams)"
+            "this would make 4 streams; the limit is 3 (cluster.limits.streams)"
         );
     }
 
@@ -331,7 +331,7 @@ mod tests {
         };
         assert_eq!(
             zero.check().unwrap_err().to_string(),
-            "limits.users is 0; it must be between 1 and 65536"
+            "cluster.limits.users is 0; it must be between 1 and 65536"
         );
         let large = Limits {
             partitions_per_topic: 16_385,

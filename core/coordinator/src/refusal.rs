@@ -47,7 +47,7 @@ pub enum CreateRefused {
     },
     /// The topic has as many groups as it may have.
     #[error(
-        "the topic has {groups} consumer groups; the limit is {groups_max} (limits.consumer_groups_per_topic)"
+        "the topic has {groups} consumer groups; the limit is {groups_max} (cluster.limits.consumer_groups_per_topic)"
     )]
     TooMany {
         /// How many there are.
@@ -137,7 +137,9 @@ pub enum JoinRefused {
     #[error(transparent)]
     Fenced(#[from] Box<FencedInstance>),
     /// The group has as many members as it may have.
-    #[error("{group} has {members} members; the limit is {members_max} (limits.members_per_group)")]
+    #[error(
+        "{group} has {members} members; the limit is {members_max} (cluster.limits.members_per_group)"
+    )]
     Full {
         /// The group.
         group: GroupName,

@@ -570,7 +570,7 @@ fn limits_of_groups_members_and_memberships_name_value_and_limit() {
     let third = create_group(("s", "t"), "i", GroupOptions::default());
     let text = run.refuse(ErrorCode::TooManyConsumerGroups, third);
     assert!(
-        text.contains("limit is 2 (limits.consumer_groups_per_topic)"),
+        text.contains("limit is 2 (cluster.limits.consumer_groups_per_topic)"),
         "{text}"
     );
     let (first, _) = run.member(10);
@@ -579,14 +579,14 @@ fn limits_of_groups_members_and_memberships_name_value_and_limit() {
     let third = join((12, session), ("s", "t"), ("g", None));
     let text = run.refuse(ErrorCode::ConsumerGroupFull, third);
     assert!(
-        text.contains("the limit is 2 (limits.members_per_group)"),
+        text.contains("the limit is 2 (cluster.limits.members_per_group)"),
         "{text}"
     );
     let second = join((10, first), ("s", "t"), ("h", None));
     let text = run.refuse(ErrorCode::TooManyMemberships, second);
     assert_eq!(
         text,
-        "this would make 2 memberships of one session; the limit is 1 (limits.memberships_per_session)"
+        "this would make 2 memberships of one session; the limit is 1 (cluster.limits.memberships_per_session)"
     );
     // A membership that it has is no further one.
     run.join(10, first, ("g", None));

@@ -113,7 +113,7 @@ fn sessions_are_limited_but_a_client_may_replace_its_own() {
     let text = run.refuse(ErrorCode::TooManySessions, third);
     assert_eq!(
         text,
-        "this would make 3 sessions; the limit is 2 (limits.sessions)"
+        "this would make 3 sessions; the limit is 2 (cluster.limits.sessions)"
     );
     run.accept(limit(1));
     run.log_in(11, ROOT);

@@ -341,7 +341,7 @@ fn streams_topics_and_partitions_are_limited() {
     let text = run.refuse(ErrorCode::TooManyPartitions, create_topic("b", "t", 5));
     assert_eq!(
         text,
-        "this would make 5 partitions in one topic; the limit is 4 (limits.partitions_per_topic)"
+        "this would make 5 partitions in one topic; the limit is 4 (cluster.limits.partitions_per_topic)"
     );
     run.refuse(ErrorCode::TooManyPartitions, create_partitions("a", "t", 3));
     run.refuse(
@@ -351,7 +351,7 @@ fn streams_topics_and_partitions_are_limited() {
     let text = run.refuse(ErrorCode::TooManyPartitions, create_topic("b", "t", 4));
     assert_eq!(
         text,
-        "this would make 7 partitions in all topics; the limit is 6 (limits.partitions)"
+        "this would make 7 partitions in all topics; the limit is 6 (cluster.limits.partitions)"
     );
     run.accept(create_partitions("a", "t", 2));
     run.create_topic("b", "t", 1);

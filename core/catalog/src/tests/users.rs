@@ -119,7 +119,7 @@ fn users_are_limited() {
     let text = run.refuse(ErrorCode::TooManyUsers, create(ROOT, "bob"));
     assert_eq!(
         text,
-        "this would make 3 users; the limit is 2 (limits.users)"
+        "this would make 3 users; the limit is 2 (cluster.limits.users)"
     );
 }
 

@@ -85,7 +85,7 @@ fn full_group_refuses_the_next_and_takes_its_own_again() {
     assert_eq!(failure.code, ErrorCode::ConsumerGroupFull);
     assert_eq!(
         failure.text,
-        "consumer group \"g\" (id 1) has 3 members; the limit is 3 (limits.members_per_group)"
+        "consumer group \"g\" (id 1) has 3 members; the limit is 3 (cluster.limits.members_per_group)"
     );
     let at = table.next();
     assert!(table.group.join(at, dynamic(2), 3).is_ok());

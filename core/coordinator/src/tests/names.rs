@@ -63,7 +63,7 @@ fn names_options_and_numbers_are_checked() {
     assert_eq!(failure.code, ErrorCode::TooManyConsumerGroups);
     assert_eq!(
         failure.text,
-        "the topic has 2 consumer groups; the limit is 2 (limits.consumer_groups_per_topic)"
+        "the topic has 2 consumer groups; the limit is 2 (cluster.limits.consumer_groups_per_topic)"
     );
     assert_eq!(groups.next_id(), ConsumerGroupId(3));
 }
