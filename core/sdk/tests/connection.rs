@@ -2,9 +2,16 @@
 
 mod fake;
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use cohort::{BatchReceipt, Client, Command, Error, ErrorCode, Message, Offset, PartitionId};
+use cohort::{
+    BatchReceipt, Client, Command, Error, ErrorCode, GroupEvent, Message, Offset, PartitionId,
+    StoreMode,
+};
 use fake::{Fake, SECRET};
 use tokio::net::TcpListener;
 use wire::{Identifier, Request};
@@ -311,5 +318,135 @@ fn names_are_checked_before_anything_is_sent() {
         client.ping().await.unwrap();
         fake.request_of(Command::Login).await;
         assert_eq!(fake.request().await.1, Request::Ping);
+    });
+}
+
+/// Requests up to one of this command, without heartbeats.
+async fn requests_to(fake: &mut Fake, command: Command) -> Vec<Request> {
+    let mut requests = Vec::new();
+    loop {
+        let (_, request) = fake.request().await;
+        let last = request.command() == command;
+        requests.push(request);
+        if last {
+            return requests;
+        }
+    }
+}
+
+#[test]
+fn a_member_reads_stores_and_leaves() {
+    run(async {
+        let mut fake = Fake::start().await;
+        let client = Client::connect(&fake.url()).await.unwrap();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&told);
+        let builder = client
+            .consumer_group("s", "t", "g")
+            .store(StoreMode::Manual);
+        let builder = builder.on_event(move |event| sink.lock().unwrap().push(event.clone()));
+        let mut consumer = builder.build().await.unwrap();
+        assert_eq!((consumer.group().0, consumer.member().unwrap().0), (6, 8));
+        let mut events = consumer.events();
+        assert!(matches!(
+            events.next().await,
+            Some(GroupEvent::Joined { .. })
+        ));
+        let assigned = events.next().await.unwrap();
+        let GroupEvent::Assigned { partitions } = &assigned else {
+            panic!("{assigned:?}")
+        };
+        assert_eq!(partitions.len(), 2);
+        let mut messages = Vec::new();
+        for _ in 0..6 {
+            messages.push(consumer.next().await.unwrap().unwrap());
+        }
+        assert_eq!(told.lock().unwrap()[1], assigned);
+        let order = messages
+            .iter()
+            .map(|message| (message.partition().0, message.offset().0));
+        let order = order.collect::<Vec<_>>();
+        assert_eq!(order, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]);
+        let token = messages[3].fencing_token().unwrap();
+        assert_eq!(
+            (token.group.0, token.partition.0, token.epoch.0),
+            (6, 1, 41)
+        );
+        // Out of order, and one is missing.
+        assert!(messages[2].ack() && messages[0].ack() && messages[3].ack());
+        assert!(!messages[0].ack());
+        consumer.store().await.unwrap();
+        let requests = requests_to(&mut fake, Command::StoreConsumerOffset).await;
+        let Some(Request::StoreConsumerOffset(store)) = requests.last() else {
+            panic!("{requests:?}")
+        };
+        let sections = store.sections.iter();
+        let sections = sections.map(|own| (own.partition.0, own.epoch.0, own.offset.0));
+        assert_eq!(sections.collect::<Vec<_>>(), [(0, 40, 0), (1, 41, 0)]);
+        // Closing waits for what is being processed, and stores it.
+        let closing = tokio::spawn(consumer.close());
+        for message in [&messages[1], &messages[4], &messages[5]] {
+            assert!(message.ack());
+        }
+        closing.await.unwrap().unwrap();
+        let requests = requests_to(&mut fake, Command::LeaveConsumerGroup).await;
+        let stored = requests.iter().filter_map(|request| {
+            if let Request::StoreConsumerOffset(store) = request {
+                Some(
+                    store
+                        .sections
+                        .iter()
+                        .map(|own| (own.partition.0, own.offset.0)),
+                )
+            } else {
+                None
+            }
+        });
+        let stored = stored.flatten().collect::<std::collections::BTreeSet<_>>();
+        assert!(
+            stored.contains(&(0, 2)) && stored.contains(&(1, 2)),
+            "{stored:?}"
+        );
+        assert!(!messages[5].ack());
+    });
+}
+
+#[test]
+fn a_client_is_a_member_once_and_leaves_when_it_is_dropped() {
+    run(async {
+        let mut fake = Fake::start().await;
+        let client = Client::connect(&fake.url()).await.unwrap();
+        let mut first = client.consumer_group("s", "t", "g").build().await.unwrap();
+        let error = client
+            .consumer_group("s", "t", "g")
+            .build()
+            .await
+            .unwrap_err();
+        let text = "consumer group: this client is a member already; use another client for another member";
+        assert_eq!(error.to_string(), text);
+        // The first one still is, and goes on.
+        first.next().await.unwrap().unwrap();
+        client.ping().await.unwrap();
+        let requests = requests_to(&mut fake, Command::Ping).await;
+        let left = |request: &Request| request.command() == Command::LeaveConsumerGroup;
+        assert!(!requests.iter().any(left));
+        drop(first);
+        fake.request_of(Command::LeaveConsumerGroup).await;
+        let error = client
+            .consumer_group("s", "t", "g")
+            .store(StoreMode::Never)
+            .build()
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::Invalid {
+                    what: "store mode",
+                    ..
+                }
+            ),
+            "{error}"
+        );
     });
 }

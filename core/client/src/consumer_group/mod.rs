@@ -637,3 +637,6 @@ impl Refusal {
 const fn refused(failure: Failure) -> ConsumerError {
     ConsumerError::Request(ClientError::Refused(failure))
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,10 +13,12 @@ use tokio::{
     sync::mpsc,
 };
 use wire::{
-    Command, ConsensusGroup, ErrorCode, FRAME_SIZE_MAX, Failure, FrameHeader, Incarnation,
-    LoggedIn, Offset, Op, PartitionDetails, PartitionId, PartitionTarget, ReplicaId, Reply,
-    Request, SendResult, Sent, SessionNumber, SessionSecret, StreamId, Timestamp, TopicDetails,
-    TopicId, UserId, View,
+    AssignedPartition, BatchBuilder, Command, ConsensusGroup, ConsumerGroupAssignment,
+    ConsumerGroupId, Epoch, ErrorCode, FRAME_SIZE_MAX, Failure, FrameHeader, Generation,
+    Incarnation, LoggedIn, MemberId, Offset, OffsetsStored, Op, PartitionDetails, PartitionId,
+    PartitionTarget, PollMessages, PollResult, PollSection, PollStrategy, Polled, ProducerId,
+    ReplicaId, Reply, Request, SendResult, Sent, SessionNumber, SessionSecret, StoreConsumerOffset,
+    StoreResult, StreamId, Timestamp, TopicDetails, TopicId, UserId, View,
 };
 
 pub(crate) const SECRET: SessionSecret = SessionSecret([3; 32]);
@@ -164,18 +166,88 @@ fn answer(rules: &Mutex<Rules>, header: &FrameHeader, request: Request) -> Optio
                 })
                 .collect(),
         })),
+        Request::JoinConsumerGroup(_) | Request::SyncConsumerGroup(_) => Ok(assignment()),
+        Request::PollMessages(poll) => return polled(&poll).map(|reply| frame(header, Ok(reply))),
+        Request::StoreConsumerOffset(store) => Ok(stored(&store)),
         Request::GetStream(_) => Err(Failure::new(
             ErrorCode::StreamNotFound,
             "no stream \"nowhere\"",
         )),
         _ => Ok(Reply::Done),
     };
+    Some(frame(header, reply))
+}
+
+fn frame(request: &FrameHeader, reply: Result<Reply, Failure>) -> Option<Vec<u8>> {
     let (status, body) = match reply {
         Ok(reply) => (0, reply.to_bytes()),
         Err(failure) => (failure.code.code(), failure.encode()),
     };
-    let header = FrameHeader::reply(header, status).with_primary(Op(100), ReplicaId(0), View(0));
-    Some(Some(header.frame(&body)))
+    let header = FrameHeader::reply(request, status).with_primary(Op(100), ReplicaId(0), View(0));
+    Some(header.frame(&body))
+}
+
+/// Member 8 of group 6 owns both partitions.
+fn assignment() -> Reply {
+    let owned = |id: u32| AssignedPartition {
+        partition: PartitionId(id),
+        incarnation: Incarnation(1),
+        epoch: Epoch(40 + u64::from(id)),
+        held_since: Epoch(40 + u64::from(id)),
+    };
+    Reply::Assignment(ConsumerGroupAssignment {
+        stream: StreamId(4),
+        topic: TopicId(5),
+        group: ConsumerGroupId(6),
+        member: MemberId(8),
+        generation: Generation(7),
+        plan_pending: false,
+        member_count: 1,
+        partition_count: 2,
+        owned: vec![owned(0), owned(1)],
+        revoking: Vec::new(),
+    })
+}
+
+/// Each partition has three messages; whoever has read them waits.
+fn polled(poll: &PollMessages) -> Option<Reply> {
+    let fresh = |section: &PollSection| section.strategy == PollStrategy::Next;
+    if !poll.sections.iter().any(fresh) {
+        return None;
+    }
+    let sections = poll.sections.iter().map(|section| {
+        let mut builder = BatchBuilder::new();
+        for _ in 0..3 {
+            builder.push(&wire::Message::default());
+        }
+        let batch = builder.build(ProducerId(0), 0);
+        let batch = batch.stamped(Offset(0), Timestamp(1)).to_bytes();
+        let served = fresh(section);
+        PollResult {
+            partition: section.partition,
+            status: Ok(()),
+            primary: ReplicaId(0),
+            start: Offset(0),
+            end: Offset(3),
+            stored: None,
+            from: Offset(if served { 0 } else { 3 }),
+            next: Offset(3),
+            batches: served.then_some(batch).into_iter().collect(),
+        }
+    });
+    let sections = sections.collect();
+    Some(Reply::Polled(Polled { sections }))
+}
+
+fn stored(store: &StoreConsumerOffset) -> Reply {
+    let sections = store.sections.iter().map(|section| StoreResult {
+        partition: section.partition,
+        status: Ok(()),
+        primary: ReplicaId(0),
+        stored: Some(section.offset),
+    });
+    let sections = sections.collect();
+    Reply::OffsetsStored(OffsetsStored { sections })
 }
 
 fn topic() -> Reply {
