@@ -354,19 +354,7 @@ impl Worker {
                 position,
                 pieces,
             } => {
-                let Self { segments, ends, .. } = self;
-                let mut seen = 0;
-                let done = when_there_is_space(ends, || {
-                    let appended = segments.append(&segment, position, &pieces);
-                    if appended.as_ref().is_err_and(Error::is_full) {
-                        queue.extend(jobs.try_iter());
-                        for job in queue.iter().skip(seen) {
-                            delete_early(segments, job)?;
-                        }
-                        seen = queue.len();
-                    }
-                    appended
-                })?;
+                let done = self.append((&segment, position, &pieces), jobs, queue)?;
                 Ok(done.then_some(ticket))
             }
             Job::WriteIndex {
@@ -422,6 +410,28 @@ impl Worker {
             }
             Job::Snapshot { group, op, encode } => self.write_snapshot(group, op, encode),
         }
+    }
+
+    /// Appends as soon as there is space; whether it has.
+    fn append(
+        &mut self,
+        (segment, position, pieces): (&SegmentName, u64, &[Bytes]),
+        jobs: &Receiver<Job>,
+        queue: &mut VecDeque<Job>,
+    ) -> Result<bool, Error> {
+        let Self { segments, ends, .. } = self;
+        let mut seen = 0;
+        when_there_is_space(ends, || {
+            let appended = segments.append(segment, position, pieces);
+            if appended.as_ref().is_err_and(Error::is_full) {
+                queue.extend(jobs.try_iter());
+                for job in queue.iter().skip(seen) {
+                    delete_early(segments, job)?;
+                }
+                seen = queue.len();
+            }
+            appended
+        })
     }
 
     fn write_snapshot(
