@@ -417,7 +417,19 @@ fn numbers_at_their_limits_are_refused_or_mean_what_they_say() {
     assert_eq!(page.expect("the first").messages.len(), 10);
     let page = connection.poll(&topic, 0, PollStrategy::Timestamp(Timestamp(u64::MAX)));
     assert_eq!(page.expect("nothing").messages.len(), 0);
-    // Sizes and waits.
+    server.stop();
+}
+
+#[test]
+fn sizes_and_waits_at_their_limits_are_refused_or_mean_what_they_say() {
+    let site = Site::new();
+    let server = site.start();
+    let mut connection = Connection::login(server.address());
+    let topic = connection.create_topic("orders", 2);
+    let payloads: Vec<Bytes> = (0..10).map(|number| Bytes::from(vec![number])).collect();
+    connection
+        .append(&topic, 0, &payloads)
+        .expect("it is appended");
     let first = poll(&topic, 0, "reader", PollStrategy::First);
     let most = PollMessages {
         max_messages: u32::MAX,
@@ -497,6 +509,44 @@ fn sequences_at_their_limits_end_nothing() {
     server.stop();
 }
 
+const REFUSED: &[&str] = &[
+    "",
+    " ",
+    " a",
+    "a ",
+    "\u{a0}a",
+    "a\0b",
+    "a\nb",
+    "a\rb",
+    "a\tb",
+    "\u{1b}[2J",
+    "\u{7f}",
+    "\u{85}x",
+    "7",
+    "007",
+];
+
+const TAKEN: &[&str] = &[
+    "../../etc/passwd",
+    "/",
+    "..",
+    "con",
+    "a/b",
+    "%s%n",
+    "{}",
+    "'; drop",
+    "ключ",
+    "名前",
+    "e\u{301}",
+    "\u{e9}",
+    "🦀",
+    "\u{202e}gnp",
+    "a b",
+    "-1",
+    "7a",
+    "null",
+];
+
 #[test]
 fn names_are_taken_as_they_are_or_refused_and_never_become_paths_or_lines() {
     let site = Site::new();
@@ -504,44 +554,8 @@ fn names_are_taken_as_they_are_or_refused_and_never_become_paths_or_lines() {
     let mut connection = Connection::login(server.address());
     let topic = connection.create_topic("orders", 1);
     let long = "x".repeat(255);
-    let refused = [
-        "",
-        " ",
-        " a",
-        "a ",
-        "\u{a0}a",
-        "a\0b",
-        "a\nb",
-        "a\rb",
-        "a\tb",
-        "\u{1b}[2J",
-        "\u{7f}",
-        "\u{85}x",
-        "7",
-        "007",
-    ];
-    let taken = [
-        "../../etc/passwd",
-        "/",
-        "..",
-        "con",
-        "a/b",
-        "%s%n",
-        "{}",
-        "'; drop",
-        "ключ",
-        "名前",
-        "e\u{301}",
-        "\u{e9}",
-        "🦀",
-        "\u{202e}gnp",
-        "a b",
-        "-1",
-        "7a",
-        "null",
-        &long,
-    ];
-    for name in refused.iter().chain(&taken) {
+    let taken: Vec<&str> = TAKEN.iter().copied().chain([long.as_str()]).collect();
+    for name in REFUSED.iter().chain(&taken) {
         let is_right = taken.contains(name);
         let stream = connection.ask(CreateStream {
             name: (*name).to_owned(),
