@@ -3,6 +3,7 @@
 mod fake;
 
 use std::{
+    collections::BTreeSet,
     future::Future,
     sync::{Arc, Mutex},
     time::Duration,
@@ -334,6 +335,18 @@ async fn requests_to(fake: &mut Fake, command: Command) -> Vec<Request> {
     }
 }
 
+/// Partitions and offsets that are to be stored.
+fn stored_by(requests: &[Request]) -> BTreeSet<(u32, u64)> {
+    let mut stored = BTreeSet::new();
+    for request in requests {
+        if let Request::StoreConsumerOffset(store) = request {
+            let sections = store.sections.iter();
+            stored.extend(sections.map(|own| (own.partition.0, own.offset.0)));
+        }
+    }
+    stored
+}
+
 #[test]
 fn a_member_reads_stores_and_leaves() {
     run(async {
@@ -390,19 +403,7 @@ fn a_member_reads_stores_and_leaves() {
         }
         closing.await.unwrap().unwrap();
         let requests = requests_to(&mut fake, Command::LeaveConsumerGroup).await;
-        let stored = requests.iter().filter_map(|request| {
-            if let Request::StoreConsumerOffset(store) = request {
-                Some(
-                    store
-                        .sections
-                        .iter()
-                        .map(|own| (own.partition.0, own.offset.0)),
-                )
-            } else {
-                None
-            }
-        });
-        let stored = stored.flatten().collect::<std::collections::BTreeSet<_>>();
+        let stored = stored_by(&requests);
         assert!(
             stored.contains(&(0, 2)) && stored.contains(&(1, 2)),
             "{stored:?}"
