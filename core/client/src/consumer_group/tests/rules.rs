@@ -167,10 +167,14 @@ fn another_ownership_begins_anew() {
     };
     assert_eq!(events, [lost, assigned]);
     assert_eq!(driver.next(), None);
-    let (_, poll) = driver.polled();
+    let (call, poll) = driver.polled();
     assert_eq!(poll.sections[0].strategy, PollStrategy::Next);
     assert_eq!(poll.sections[0].epoch, Epoch(9));
+    // The same message again: the acknowledgement of the first time is none of the second.
+    driver.serve(call, &[(P0, 0, 10)]);
+    assert_eq!(driver.next(), Some((P0, 9, 0)));
     assert!(!acknowledge(&mut driver, 5, 0));
+    assert!(acknowledge(&mut driver, 9, 0));
 }
 
 #[test]
@@ -450,10 +454,44 @@ fn who_is_not_a_member_drops_everything_and_joins_again() {
 fn a_session_that_is_lost_takes_late_answers_with_it() {
     let mut driver = Driver::member((1, &[(0, 5, 5)], NONE), |_| {});
     let (call, _) = driver.polled();
+    driver.tell(2);
+    let (sync, _) = driver.requests.remove(0);
     driver.input(GroupInput::SessionLost);
     driver.answer_join((2, &[(0, 9, 9)], NONE));
+    driver.events();
     driver.serve(call, &[(P0, 0, 10)]);
     assert_eq!(driver.next(), None);
+    // Of the old membership: the new one lives.
+    driver.fail(sync, ErrorCode::ConsumerGroupMemberNotFound);
+    assert_eq!(driver.events(), []);
+    assert!(driver.consumer.membership().is_some());
+}
+
+#[test]
+fn a_store_waits_for_the_one_under_way_though_that_is_of_another_partition() {
+    let mut driver = Driver::member((1, &[(0, 5, 5), (1, 6, 6)], NONE), |config| {
+        config.store = StoreMode::Manual;
+        config.buffer_size_max = 1;
+    });
+    let (call, _) = driver.polled();
+    driver.serve(call, &[(P0, 0, 1), (P1, 0, 1)]);
+    driver.next();
+    driver.next();
+    driver.requests.clear();
+    assert!(acknowledge(&mut driver, 5, 0));
+    driver.advance(100);
+    let (call, _) = driver.storing();
+    let other = FencingToken {
+        partition: P1,
+        ..token(6)
+    };
+    let time = driver.time();
+    assert!(driver.consumer.acknowledge(time, other, Offset(0)));
+    driver.advance(1_000);
+    assert_eq!(driver.requests, []);
+    driver.stored(call, &[(P0, Ok(0))]);
+    let (_, store) = driver.storing();
+    assert_eq!(store.sections[0].partition, P1);
 }
 
 #[test]
