@@ -6,7 +6,7 @@ use bytes::Bytes;
 use coordinator::{At, Join};
 use wire::{
     ClientId, DecodeError, EvictionReason, Failure, Identifier, Op, Reader, Reply, SessionNumber,
-    Timestamp, UserId, Writer,
+    StreamId, Timestamp, TopicId, UserId, Writer,
 };
 
 use crate::{
@@ -32,18 +32,39 @@ pub struct Outcome {
 pub struct CachedReply {
     /// 0, or the number of a [`wire::ErrorCode`].
     pub status: u32,
-    /// The reply's body, or the text of the failure. To a join with status 0: a [`Membership`].
+    /// The reply's body, or the text of the failure. To a join with status 0: a [`Membership`]; to the
+    /// creation of a topic: its name, as [`CachedReply::topic`] reads it. Those answers grow with their
+    /// topic, so whoever answers reads them from the catalog.
     pub body: Bytes,
 }
 
+impl CachedReply {
+    /// Stream and topic of the answer to the creation of a topic that succeeded.
+    ///
+    /// # Errors
+    /// It is another answer.
+    pub fn topic(&self) -> Result<(StreamId, TopicId), DecodeError> {
+        let mut reader = Reader::new(self.body.clone());
+        let stream = StreamId(reader.u64("stream")?);
+        let topic = TopicId(reader.u64("topic")?);
+        reader.finish()?;
+        Ok((stream, topic))
+    }
+}
+
 impl Outcome {
-    /// The answer, for the client table. Small: no answer to an operation carries messages.
+    /// The answer, for the client table. Small, however large the topic is.
     #[must_use]
     pub fn encode_result(&self) -> Bytes {
         let (status, body) = match &self.result {
-            Ok(reply) => match &self.joined {
-                Some(membership) => (0, membership.encode()),
-                None => (0, reply.to_bytes()),
+            Ok(reply) => match (&self.joined, reply) {
+                (Some(membership), _) => (0, membership.encode()),
+                (None, Reply::Topic(topic)) => {
+                    let mut writer = Writer::with_capacity(2 * 8);
+                    writer.u64(topic.stream.0).u64(topic.id.0);
+                    (0, writer.into_bytes())
+                }
+                (None, reply) => (0, reply.to_bytes()),
             },
             Err(failure) => (failure.code.code(), failure.encode()),
         };

@@ -7,9 +7,9 @@ use catalog::{CachedReply, GroupKey, Membership};
 use partition::{DataResult, Refusal};
 use wire::{
     Batch, ClusterMetadata, Command, Counter, DeleteResult, Epoch, ErrorCode, Event,
-    FRAME_HEADER_SIZE, FRAME_SIZE_MAX, Failure, FrameHeader, GroupPrimary, OffsetsDeleted,
-    OffsetsStored, Op, PollResult, Polled, ReplicaId, Reply, Request, RequestNumber, SendResult,
-    Sent, Stats, StoreResult, View,
+    FRAME_HEADER_SIZE, FRAME_SIZE_MAX, Failure, FrameHeader, GetTopic, GroupPrimary,
+    OffsetsDeleted, OffsetsStored, Op, PollResult, Polled, ReplicaId, Reply, Request,
+    RequestNumber, SendResult, Sent, Stats, StoreResult, View,
 };
 
 use crate::{
@@ -109,9 +109,9 @@ impl Shard {
         };
         let succeeded = cached.status == 0;
         let joined = request.header.code == Command::JoinConsumerGroup.code();
-        let connection = request.connection;
-        if succeeded && joined {
-            return self.sync_joined(slot, connection, cached.body);
+        let created = request.header.code == Command::CreateTopic.code();
+        if succeeded && (joined || created) {
+            return self.answer_by_query(slot, &cached, joined);
         }
         if succeeded && let Gather::Reset(key) = request.gather {
             let waits = ResetWait {
@@ -142,15 +142,31 @@ impl Shard {
         }
     }
 
-    /// A join is answered with the assignment as it is now; only the membership is kept for retries.
-    fn sync_joined(&mut self, slot: Slot, connection: Option<ConnectionId>, body: Bytes) {
-        let membership = Membership::decode(body).expect("the client table keeps our own");
+    /// A join is answered with the assignment as it is now, and the creation of a topic with the topic: only
+    /// their names are kept for retries.
+    fn answer_by_query(&mut self, slot: Slot, cached: &CachedReply, joined: bool) {
+        let request = if joined {
+            let membership = Membership::decode(cached.body.clone());
+            let membership = membership.expect("the client table keeps our own");
+            Request::SyncConsumerGroup(membership.key.into())
+        } else {
+            let (stream, topic) = cached.topic().expect("the client table keeps our own");
+            Request::GetTopic(GetTopic {
+                stream: stream.into(),
+                topic: topic.into(),
+            })
+        };
+        let connection = self.pending.find(slot).and_then(|it| it.connection);
         let found = connection.and_then(|id| self.connections.find(id));
         let Some((binding, peer)) = found.and_then(|it| Some((it.binding?, it.peer))) else {
             let text = "the session has ended since";
             return self.fail(slot, Failure::new(ErrorCode::SessionNotFound, text));
         };
-        let request = Request::SyncConsumerGroup(membership.key.into());
+        let gather = if joined {
+            Gather::One
+        } else {
+            Gather::Topic(None)
+        };
         let caller = Caller {
             binding,
             request: RequestNumber(0),
@@ -160,7 +176,7 @@ impl Shard {
             peer,
             request,
         };
-        self.gather(slot, Gather::One, 1);
+        self.gather(slot, gather, 1);
         self.dispatch(slot, ShardId(0), Work::Catalog(work));
     }
 

@@ -902,6 +902,12 @@ impl Shard {
         member.is_some_and(Member::is_out_of_service)
     }
 
+    /// The metadata op up to which this shard knows the metadata: what it serves rests on that.
+    #[must_use]
+    pub const fn metadata_applied(&self) -> Op {
+        self.projection.applied()
+    }
+
     /// The metadata state machine, where this shard hosts it: for checks between replicas.
     #[must_use]
     pub fn catalog(&self) -> Option<&Catalog> {

@@ -27,6 +27,19 @@ fn kept_refusal_is_status_and_text() {
 }
 
 #[test]
+fn kept_answer_does_not_grow_with_the_topic() {
+    let mut run = Run::new();
+    run.create_stream("orders");
+    let outcome = run.create_topic("orders", "payments", 1_000);
+    let kept = Outcome::decode_result(outcome.encode_result()).unwrap();
+    let Ok(Reply::Topic(topic)) = outcome.result else {
+        panic!("not created");
+    };
+    assert_eq!(kept.topic(), Ok((topic.stream, topic.id)));
+    assert!(kept.body.len() < 100);
+}
+
+#[test]
 fn kept_answer_without_a_status_is_none() {
     let refused = Outcome::decode_result(Bytes::from_static(&[0; 3])).unwrap_err();
     assert_eq!(refused.problem, Problem::Truncated { needed: 4, left: 3 });
