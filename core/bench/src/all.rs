@@ -1,6 +1,9 @@
 //! `all`: every figure that there is a target for, on as few servers as possible.
 
-use crate::{bench::Bench, consume, error::Error, figure::Section, ping, probe, produce, start};
+use crate::{
+    bench::Bench, consume, error::Error, failover_consumer, figure::Section, handover, join, ping,
+    probe, produce, start, store, target::Server,
+};
 
 /// Measures everything.
 ///
@@ -19,6 +22,20 @@ pub(crate) fn run(bench: &mut Bench) -> Result<Vec<Section>, Error> {
         // The loads before have left at least 1 GiB.
         sections.push(start::filled(bench, &launch, server)?);
     }
+    sections.extend(consumer_groups(bench)?);
     sections.push(start::sessions(bench)?);
+    Ok(sections)
+}
+
+/// All that concerns consumer groups, on one server.
+fn consumer_groups(bench: &mut Bench) -> Result<Vec<Section>, Error> {
+    let launch = failover_consumer::launch(bench)?;
+    let (mut server, _) = Server::start(&launch)?;
+    let mut sections = join::measure(bench, &mut server)?;
+    sections.extend(handover::measure(bench, &mut server)?);
+    sections.push(failover_consumer::measure(bench, &mut server)?);
+    sections.extend(store::measure(bench, &mut server)?);
+    server.stop()?;
+    Bench::remove(&launch)?;
     Ok(sections)
 }

@@ -111,6 +111,7 @@ impl Bench {
             program: find_program(self.options.server.as_deref())?,
             shards: self.shards,
             directory: self.directory().join(format!("server-{}", self.servers)),
+            settings: Vec::new(),
         })
     }
 

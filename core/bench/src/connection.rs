@@ -1,6 +1,7 @@
 //! One blocking connection that speaks frames.
 
 use std::{
+    collections::VecDeque,
     hash::{BuildHasher, Hasher, RandomState},
     io::{BufReader, IoSlice, Read, Write},
     net::{SocketAddr, TcpStream},
@@ -9,9 +10,9 @@ use std::{
 
 use bytes::Bytes;
 use wire::{
-    Attach, ClientId, Command, CorrelationId, FRAME_HEADER_SIZE, FRAME_SIZE_MAX, Failure,
-    FrameHeader, FrameKind, Login, Op, Password, Plane, Reply, Request, SessionNumber,
-    SessionSecret,
+    AssignmentChanged, Attach, ClientId, Command, CorrelationId, Event, FRAME_HEADER_SIZE,
+    FRAME_SIZE_MAX, Failure, FrameHeader, FrameKind, Login, Op, Password, Plane, Reply, Request,
+    SessionNumber, SessionSecret,
 };
 
 use crate::error::{During, Error};
@@ -40,6 +41,8 @@ pub(crate) struct Connection {
     correlation: u64,
     request: u64,
     frame: Vec<u8>,
+    /// What was told of assignments while something else was awaited.
+    changes: VecDeque<AssignmentChanged>,
 }
 
 /// A reply's header and body.
@@ -71,6 +74,7 @@ impl Connection {
             correlation: 0,
             request: 0,
             frame: Vec::new(),
+            changes: VecDeque::new(),
         })
     }
 
@@ -166,20 +170,51 @@ impl Connection {
         Ok(correlation)
     }
 
-    /// Waits for the next answer; events are skipped. The checksum is not looked at, see
-    /// [`Answer::verify`]: the receiver's cost is not what is measured.
+    /// Waits for the next answer. The checksum is not looked at, see [`Answer::verify`]: the receiver's
+    /// cost is not what is measured.
     ///
     /// # Errors
-    /// `Io`, `Answer`.
+    /// `Io`, `Answer`; `Server` when the session or a membership has ended.
     pub(crate) fn receive(&mut self) -> Result<Answer, Error> {
         loop {
             let answer = self.receive_frame()?;
             match answer.header.frame_kind() {
                 Some(FrameKind::Reply) => return Ok(answer),
-                Some(FrameKind::Event) => {}
+                Some(FrameKind::Event) => self.note(answer)?,
                 kind => return Err(Error::answer("a request", format!("kind {kind:?}"))),
             }
         }
+    }
+
+    /// Waits for the next event that tells of a changed assignment; nothing may be in flight.
+    ///
+    /// # Errors
+    /// As [`Connection::receive`].
+    pub(crate) fn next_change(&mut self) -> Result<AssignmentChanged, Error> {
+        loop {
+            if let Some(change) = self.changes.pop_front() {
+                return Ok(change);
+            }
+            let frame = self.receive_frame()?;
+            match frame.header.frame_kind() {
+                Some(FrameKind::Event) => self.note(frame)?,
+                kind => return Err(Error::answer("no request", format!("kind {kind:?}"))),
+            }
+        }
+    }
+
+    /// Keeps an event about an assignment; passes over those that concern nobody here.
+    fn note(&mut self, frame: Answer) -> Result<(), Error> {
+        let event = Event::decode(&frame.header, frame.body)
+            .map_err(|error| Error::decode("no request: an event", &error))?;
+        match event {
+            Some(Event::AssignmentChanged(change)) => self.changes.push_back(change),
+            Some(event @ (Event::Evicted(_) | Event::MembershipEnded(..))) => {
+                return Err(Error::Server(format!("the server ends it: {event:?}")));
+            }
+            Some(Event::ServerStopping(_) | Event::PrimaryChanged(_)) | None => {}
+        }
+        Ok(())
     }
 
     fn receive_frame(&mut self) -> Result<Answer, Error> {
@@ -274,4 +309,63 @@ fn random_client() -> ClientId {
     // Every RandomState has keys of its own.
     let random = || u128::from(RandomState::new().build_hasher().finish());
     ClientId((random() << 64 | random()).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use wire::{ConsumerGroupId, EvictionReason, Generation, StreamId, TopicId};
+
+    use super::*;
+
+    /// A connection on which these frames have come in.
+    fn told(frames: &[Vec<u8>]) -> Connection {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let connection = Connection::open(listener.local_addr().unwrap()).unwrap();
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.write_all(&frames.concat()).unwrap();
+        connection
+    }
+
+    fn event(event: &Event) -> Vec<u8> {
+        event.header(SessionNumber(1)).frame(&event.encode())
+    }
+
+    fn changed(generation: u64) -> Event {
+        Event::AssignmentChanged(AssignmentChanged {
+            stream: StreamId(1),
+            topic: TopicId(2),
+            group: ConsumerGroupId(3),
+            generation: Generation(generation),
+        })
+    }
+
+    fn reply() -> Vec<u8> {
+        let request = FrameHeader::request(Command::Ping.code(), CorrelationId(7), ClientId(1));
+        FrameHeader::reply(&request, 0).frame(b"")
+    }
+
+    #[test]
+    fn change_that_comes_before_an_answer_is_not_lost() {
+        let mut connection = told(&[event(&changed(4)), reply(), event(&changed(5))]);
+        assert_eq!(connection.receive().unwrap().header.correlation, 7);
+        for generation in [4, 5] {
+            let change = connection.next_change().unwrap();
+            assert_eq!(change.generation, Generation(generation));
+        }
+    }
+
+    #[test]
+    fn end_of_the_session_is_an_error() {
+        let evicted = event(&Event::Evicted(EvictionReason::Expired));
+        let error = told(&[evicted.clone(), reply()]).receive().unwrap_err();
+        assert!(error.to_string().contains("Expired"), "{error}");
+        assert!(told(&[evicted]).next_change().is_err());
+    }
+
+    #[test]
+    fn answer_where_a_change_is_awaited_is_an_error() {
+        assert!(told(&[reply()]).next_change().is_err());
+    }
 }

@@ -236,7 +236,15 @@ impl Reader {
 
 /// The one section of a poll's answer.
 fn section(answer: &Answer) -> Result<PollResult, Error> {
-    let mut polled = match answer.decode(Command::PollMessages)? {
+    only_section(answer.decode(Command::PollMessages)?)
+}
+
+/// The one section of a poll's answer, which has succeeded.
+///
+/// # Errors
+/// `Refused`, `Answer`.
+pub(crate) fn only_section(reply: Reply) -> Result<PollResult, Error> {
+    let mut polled = match reply {
         Reply::Polled(polled) => polled,
         other => return Err(unexpected("PollMessages", &other)),
     };

@@ -42,6 +42,11 @@ impl Latency {
         self.nanoseconds.value_at_quantile(quantile) as f64
     }
 
+    /// In nanoseconds; 0 when there are none.
+    pub(crate) fn mean(&self) -> f64 {
+        self.nanoseconds.mean()
+    }
+
     /// In nanoseconds.
     pub(crate) fn median(&self) -> f64 {
         self.quantile(0.5)

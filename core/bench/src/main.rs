@@ -11,9 +11,14 @@ mod connection;
 mod consume;
 mod disk;
 mod error;
+mod failover_consumer;
 mod figure;
+mod flush;
+mod handover;
+mod join;
 mod latency;
 mod loopback;
+mod member;
 mod noise;
 mod options;
 mod ping;
@@ -26,6 +31,8 @@ mod report;
 mod requests;
 mod server;
 mod start;
+mod store;
+mod storer;
 mod target;
 
 use std::{fs, io::Write, process::ExitCode};
@@ -82,6 +89,10 @@ fn measure(bench: &mut Bench) -> Result<Vec<Section>, Error> {
         Command::Consume => consume::run(bench),
         Command::Ping => Ok(vec![ping::run(bench)?]),
         Command::Start => start::run(bench),
+        Command::Join => join::run(bench),
+        Command::Handover => handover::run(bench),
+        Command::FailoverConsumer => Ok(vec![failover_consumer::run(bench)?]),
+        Command::Store => store::run(bench),
         Command::All => all::run(bench),
     }
 }

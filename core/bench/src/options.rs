@@ -21,7 +21,14 @@ Commands:
   consume   Throughput from memory and from the page cache
   ping      The smallest request on many connections
   start     Time to start, resident memory, memory of idle sessions
+  join      Consumer groups: from a join to the first partitions, and to a newcomer's share
+  handover  Consumer groups: from a newcomer's join to its first message
+  failover-consumer
+            Consumer groups: from a consumer's death to its messages elsewhere
+  store     Offsets stored one after the other, and by a hundred consumers
   all       Everything, with a table of targets
+
+How long the plan of a large consumer group takes needs no server: cargo bench -p coordinator
 
 Where:
   --dir DIR            Directory for data and probe files [the system's temporary directory]
@@ -31,7 +38,7 @@ Where:
                        COHORT_USER and COHORT_PASSWORD. --shards must be what it runs with
 
 How much:
-  --quick              About a minute for everything
+  --quick              About a minute and a half for everything
   --rounds N           How often each test is repeated between its probes
   --producers N        produce: this load instead of the standard ones
   --batch N            produce: messages per batch
@@ -39,7 +46,7 @@ How much:
   --window N           produce: batches of a producer that are not acknowledged
   --total SIZE         produce: bytes of messages in all
   --idempotent         produce: number the batches of each producer
-  --connections N      consume, ping: connections
+  --connections N      consume, ping: connections; store: consumers
   --poll-size SIZE     consume: bytes asked for at once
   --verify             consume: check every checksum and every offset
   --in-flight N        ping: requests of a connection that are not answered
@@ -62,6 +69,10 @@ pub(crate) enum Command {
     Consume,
     Ping,
     Start,
+    Join,
+    Handover,
+    FailoverConsumer,
+    Store,
     All,
 }
 
@@ -164,6 +175,10 @@ fn parse_command(value: &OsString) -> Result<Command, Error> {
         Some("consume") => Ok(Command::Consume),
         Some("ping") => Ok(Command::Ping),
         Some("start") => Ok(Command::Start),
+        Some("join") => Ok(Command::Join),
+        Some("handover") => Ok(Command::Handover),
+        Some("failover-consumer") => Ok(Command::FailoverConsumer),
+        Some("store") => Ok(Command::Store),
         Some("all") => Ok(Command::All),
         Some(_) | None => Err(Error::Usage(format!("unknown command {}", value.display()))),
     }
@@ -264,6 +279,21 @@ mod tests {
         ] {
             let error = read(line).unwrap_err().to_string();
             assert!(error.contains(part), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_command_of_the_help_is_known() {
+        let mut parts = HELP.split("\n\n");
+        let commands = parts.find(|part| part.starts_with("Commands:")).unwrap();
+        let names: Vec<_> = commands
+            .lines()
+            .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
+            .filter(|name| !name.is_empty())
+            .collect();
+        assert_eq!(names.len(), 10, "{names:?}");
+        for name in names {
+            assert!(read(name).unwrap().is_some(), "{name}");
         }
     }
 

@@ -54,48 +54,55 @@ pub(crate) struct Outcome {
 /// # Errors
 /// `Io`; `Answer` when an answer is not a success, or nobody has asked for it.
 pub(crate) fn run(sockets: Vec<StdStream>, load: Load) -> Result<Outcome, Error> {
+    count(load.length, move |tally| drive(sockets, load, tally))
+}
+
+/// Runs a load on a thread of its own, as the runtime leaves its marks on the thread; gives what it has
+/// counted.
+///
+/// # Errors
+/// `Io`; those of the load.
+pub(crate) fn count<L, F>(length: Duration, load: L) -> Result<Outcome, Error>
+where
+    L: FnOnce(SharedTally) -> F + Send + 'static,
+    F: Future<Output = Result<(), Error>> + 'static,
+{
     let driver = choose_driver(false).driver;
-    // A thread of its own: the runtime leaves its marks on the thread.
     let worker = thread::spawn(move || {
         let runtime = build_runtime(driver).during("build a runtime")?;
         runtime.block_on(async move {
-            spawn(drive(sockets, load))
+            let tally = SharedTally::new(RefCell::new(Tally::begin(length)));
+            spawn(load(SharedTally::clone(&tally)))
                 .await
-                .unwrap_or_else(|_| Err(Error::Server("the load's task ended".into())))
+                .unwrap_or_else(|_| Err(Error::Server("the load's task ended".into())))?;
+            Ok(tally.borrow().outcome())
         })
     });
     worker.join().expect("the load does not panic")
 }
 
-async fn drive(sockets: Vec<StdStream>, load: Load) -> Result<Outcome, Error> {
-    let start = Instant::now();
-    let tally = Rc::new(RefCell::new(Tally {
-        warm: start + load.length / 5,
-        end: start + load.length / 5 + load.length,
-        counted: 0,
-        answered: 0,
-        latency: Latency::new(),
-    }));
+async fn drive(sockets: Vec<StdStream>, load: Load, tally: SharedTally) -> Result<(), Error> {
     let mut tasks = Vec::new();
     for socket in sockets {
         let socket = TcpStream::from_std(socket).during("hand a connection to the runtime")?;
-        tasks.push(spawn(Talk::new(load, Rc::clone(&tally)).run(socket)));
+        tasks.push(spawn(
+            Talk::new(load, SharedTally::clone(&tally)).run(socket),
+        ));
     }
     for task in tasks {
         task.await
             .unwrap_or_else(|_| Err(Error::Server("a connection's task ended".into())))?;
     }
-    let tally = tally.borrow();
-    Ok(Outcome {
-        rate: tally.counted as f64 / load.length.as_secs_f64(),
-        answered: tally.answered,
-        latency: tally.latency.clone(),
-    })
+    Ok(())
 }
 
-/// What all connections count together.
+/// What all connections of a load count together.
+pub(crate) type SharedTally = Rc<RefCell<Tally>>;
+
+/// Answers, and how long they took.
 #[derive(Debug)]
-struct Tally {
+pub(crate) struct Tally {
+    length: Duration,
     /// Answers count from here on.
     warm: Instant,
     /// No request is sent from here on.
@@ -105,10 +112,51 @@ struct Tally {
     latency: Latency,
 }
 
+impl Tally {
+    /// Counts for so long, after a fifth of it that does not count.
+    fn begin(length: Duration) -> Self {
+        let warm = Instant::now() + length / 5;
+        Self {
+            length,
+            warm,
+            end: warm + length,
+            counted: 0,
+            answered: 0,
+            latency: Latency::new(),
+        }
+    }
+
+    /// Whether no request is to be sent any more.
+    pub(crate) fn is_over(&self) -> bool {
+        Instant::now() >= self.end
+    }
+
+    /// An answer came, to a request that was sent then.
+    pub(crate) fn record(&mut self, sent: Instant) {
+        self.record_at(Instant::now(), sent);
+    }
+
+    fn record_at(&mut self, now: Instant, sent: Instant) {
+        self.answered += 1;
+        if self.warm <= now && now < self.end {
+            self.counted += 1;
+            self.latency.record(now - sent);
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        Outcome {
+            rate: self.counted as f64 / self.length.as_secs_f64(),
+            answered: self.answered,
+            latency: self.latency.clone(),
+        }
+    }
+}
+
 /// One connection's requests.
 struct Talk {
     load: Load,
-    tally: Rc<RefCell<Tally>>,
+    tally: SharedTally,
     header: FrameHeader,
     /// When each request was sent that is not answered.
     sent: BTreeMap<u64, Instant>,
@@ -118,7 +166,7 @@ struct Talk {
 }
 
 impl Talk {
-    fn new(load: Load, tally: Rc<RefCell<Tally>>) -> Self {
+    fn new(load: Load, tally: SharedTally) -> Self {
         let client = load
             .session
             .map_or(wire::ClientId(1), |session| session.client);
@@ -193,11 +241,7 @@ impl Talk {
             let Some(sent) = self.sent.remove(&header.correlation).filter(|_| is_answer) else {
                 return Err(Error::answer("Ping", format!("{header:?}")));
             };
-            tally.answered += 1;
-            if tally.warm <= now && now < tally.end {
-                tally.counted += 1;
-                tally.latency.record(now - sent);
-            }
+            tally.record_at(now, sent);
         }
         Ok(())
     }
@@ -222,6 +266,19 @@ mod tests {
         };
         let outcome = run(sockets, load).unwrap();
         assert!(outcome.rate > 0.0 && outcome.latency.count() > 0);
+    }
+
+    #[test]
+    fn only_answers_of_the_counted_time_make_the_rate() {
+        let mut tally = Tally::begin(Duration::from_secs(10));
+        let sent = tally.warm - Duration::from_millis(1);
+        for after in [0, 1, 9_999, 10_000] {
+            tally.record_at(tally.warm + Duration::from_millis(after), sent);
+        }
+        tally.record_at(sent, sent);
+        let outcome = tally.outcome();
+        assert_eq!((outcome.answered, outcome.latency.count()), (5, 3));
+        assert!((outcome.rate - 0.3).abs() < 1e-9);
     }
 
     #[test]

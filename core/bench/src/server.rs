@@ -39,6 +39,8 @@ pub(crate) struct Launch {
     pub(crate) program: PathBuf,
     pub(crate) shards: u16,
     pub(crate) directory: PathBuf,
+    /// Further settings, as environment variables.
+    pub(crate) settings: Vec<(&'static str, &'static str)>,
 }
 
 /// How long a start took, from the moment before the process was made.
@@ -74,6 +76,7 @@ impl ServerProcess {
             .env("COHORT__NODE__DATA_DIRECTORY", &launch.directory)
             .env("COHORT__NODE__SHARDS", launch.shards.to_string())
             .env("COHORT__NODE__ROOT_PASSWORD", PASSWORD)
+            .envs(launch.settings.iter().copied())
             .stdin(Stdio::null())
             .stdout(file)
             .stderr(errors)
@@ -211,6 +214,7 @@ mod tests {
             program: program.into(),
             shards: 1,
             directory: directory.join("data"),
+            settings: Vec::new(),
         }
     }
 

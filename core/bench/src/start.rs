@@ -181,14 +181,15 @@ pub(crate) fn sessions(bench: &mut Bench) -> Result<Section, Error> {
     Ok(section)
 }
 
-struct IdleSessions<'a> {
+/// Sessions that do nothing but live, each on a connection of its own.
+pub(crate) struct IdleSessions<'a> {
     server: &'a Server,
     connections: Vec<Connection>,
     last_sign: Instant,
 }
 
 impl<'a> IdleSessions<'a> {
-    fn new(server: &'a Server) -> Self {
+    pub(crate) fn new(server: &'a Server) -> Self {
         Self {
             server,
             connections: Vec::new(),
@@ -197,7 +198,10 @@ impl<'a> IdleSessions<'a> {
     }
 
     /// Logs so many more in.
-    fn grow(&mut self, count: usize) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// `Refused`, `Io`, `Answer`.
+    pub(crate) fn grow(&mut self, count: usize) -> Result<(), Error> {
         let goal = self.connections.len() + count;
         while self.connections.len() < goal {
             let start = self.connections.len();
@@ -214,6 +218,11 @@ impl<'a> IdleSessions<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Their connections, for other uses.
+    pub(crate) fn into_connections(self) -> Vec<Connection> {
+        self.connections
     }
 
     fn give_signs(&mut self) -> Result<(), Error> {

@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use wire::{CreateStream, CreateTopic, ErrorCode, Identifier, PartitionId, Reply, TopicId};
+use wire::{
+    ConsumerGroupId, ConsumerGroupOptionsUpdate, CreateConsumerGroup, CreateStream, CreateTopic,
+    ErrorCode, Identifier, PartitionId, Reply, TopicId,
+};
 
 use crate::{
     connection::{Connection, unexpected},
@@ -17,6 +20,14 @@ use crate::{
 
 /// The stream that holds every topic of a measurement.
 const STREAM: &str = "bench";
+
+/// Every option of a consumer group as it is by default.
+const USUAL: ConsumerGroupOptionsUpdate = ConsumerGroupOptionsUpdate {
+    rebalance_timeout_ms: None,
+    initial_delay_ms: None,
+    start: None,
+    offset_expiry_ms: None,
+};
 
 /// The bytes written are final when they have not grown for so long.
 const SETTLED: Duration = Duration::from_millis(500);
@@ -35,6 +46,14 @@ pub(crate) struct Server {
     password: String,
     process: Option<ServerProcess>,
     topics: u64,
+    groups: u64,
+}
+
+/// A consumer group that was made for a measurement.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) topic: Topic,
+    pub(crate) id: ConsumerGroupId,
 }
 
 /// A topic that was made for a measurement.
@@ -65,6 +84,7 @@ impl Server {
             password,
             process: None,
             topics: 0,
+            groups: 0,
         }
     }
 
@@ -80,6 +100,7 @@ impl Server {
             password: PASSWORD.into(),
             process: Some(process),
             topics: 0,
+            groups: 0,
         };
         Ok((server, startup))
     }
@@ -163,6 +184,31 @@ impl Server {
                 partitions,
             }),
             other => Err(unexpected("CreateTopic", &other)),
+        }
+    }
+
+    /// Makes a consumer group with the usual options.
+    ///
+    /// # Errors
+    /// `Refused`, `Io`, `Answer`.
+    pub(crate) fn create_group(
+        &mut self,
+        connection: &mut Connection,
+        topic: &Topic,
+    ) -> Result<Group, Error> {
+        self.groups += 1;
+        let reply = connection.call(CreateConsumerGroup {
+            stream: topic.stream.clone(),
+            topic: topic.identifier(),
+            name: format!("group-{}", self.groups),
+            options: USUAL,
+        })?;
+        match reply {
+            Reply::ConsumerGroup(summary) => Ok(Group {
+                topic: topic.clone(),
+                id: summary.id,
+            }),
+            other => Err(unexpected("CreateConsumerGroup", &other)),
         }
     }
 
