@@ -629,3 +629,61 @@ fn time_without_messages_is_no_stall() {
     let idle = Duration::from_secs(1);
     assert_eq!(driver.events()[0], GroupEvent::Stalled { idle });
 }
+
+#[test]
+fn a_partition_that_is_gone_before_its_release_is_answered_is_not_lost() {
+    let mut driver = holding(|_| {});
+    driver.next();
+    acknowledge(&mut driver, 5, 0);
+    driver.sync((2, &[], &[(0, 5, 5, 9)]));
+    let (call, _) = driver.releasing();
+    driver.events();
+    driver.sync((3, &[], NONE));
+    assert_eq!(driver.events(), []);
+    driver.released(call, P0, Ok(()));
+    assert_eq!(driver.events(), [GroupEvent::Revoked { partition: P0 }]);
+}
+
+#[test]
+fn a_revocation_that_is_planned_anew_is_released_anew() {
+    let mut driver = holding(|_| {});
+    driver.sync((2, &[], &[(0, 5, 5, 9)]));
+    let (old, _) = driver.releasing();
+    driver.sync((3, &[], &[(0, 5, 5, 12)]));
+    let (call, release) = driver.releasing();
+    assert_eq!(release.sections[0].planned, Epoch(12));
+    driver.events();
+    driver.released(old, P0, Err(ErrorCode::RevocationChanged));
+    driver.released(call, P0, Ok(()));
+    assert_eq!(driver.events(), [GroupEvent::Revoked { partition: P0 }]);
+}
+
+#[test]
+fn a_store_that_is_overtaken_by_the_release_means_nothing() {
+    let mut driver = holding(|_| {});
+    driver.next();
+    acknowledge(&mut driver, 5, 0);
+    driver.input(GroupInput::Flush);
+    let (store, _) = driver.storing();
+    driver.sync((2, &[], &[(0, 5, 5, 9)]));
+    let (release, _) = driver.releasing();
+    driver.events();
+    driver.stored(store, &[(P0, Err(ErrorCode::StaleEpoch))]);
+    assert_eq!(driver.events(), []);
+    driver.released(release, P0, Ok(()));
+    assert_eq!(driver.events(), [GroupEvent::Revoked { partition: P0 }]);
+}
+
+#[test]
+fn when_the_time_to_give_up_is_over_the_assignment_is_asked_for() {
+    let mut driver = holding(|_| {});
+    driver.next();
+    driver.sync((2, &[], &[(0, 5, 5, 9)]));
+    driver.advance(499);
+    assert_eq!(driver.requests, []);
+    driver.advance(1);
+    assert!(matches!(
+        driver.requests[0].1,
+        Request::SyncConsumerGroup(_)
+    ));
+}
