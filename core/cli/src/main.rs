@@ -16,7 +16,7 @@ mod time;
 
 use std::{env, process::ExitCode};
 
-use arguments::Arguments;
+use arguments::{Arguments, Command};
 use context::{Context, Environment};
 use problem::{FAILED, Problem};
 
@@ -42,7 +42,16 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> Result<u8, Problem> {
     let context = Context::new(&arguments.context, Environment::read()?)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let mut runtime = match &arguments.command {
+        // The session of a member stays alive while standard output takes nothing.
+        Command::Consume(consume) if consume.group.is_some() => {
+            let mut runtime = tokio::runtime::Builder::new_multi_thread();
+            runtime.worker_threads(1);
+            runtime
+        }
+        _ => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = runtime
         .enable_all()
         .build()
         .map_err(|error| Problem::new(format!("start: {error}")))?;

@@ -1,10 +1,11 @@
 //! `cohort consume`.
 
-use clap::{Args, ValueEnum};
-use cohort::{Start, Timestamp};
+use std::time::Duration;
 
-use super::TopicArguments;
-use crate::time;
+use clap::{Args, ValueEnum};
+use cohort::{Id, Start, Timestamp};
+
+use super::{StartPolicy, TopicArguments, When, duration};
 
 const EXAMPLES: &str = "\
 Where to begin (--from):
@@ -30,9 +31,20 @@ Output (-o):
 Without --follow it ends with the messages that are there at the start. Ctrl-C and SIGTERM end it
 cleanly: what was written is stored for the consumer. With --follow the exit code is then 0.
 
+Consumer groups (--group):
+  It becomes a member, and gets a share of the partitions; they come and go while other members do. What
+  was written is stored for the group, and whoever gets the partition goes on behind it. One that is to be
+  given up is given up when everything that was read of it is written and stored. The end, ctrl-C and
+  SIGTERM store and leave: nothing comes twice. Where it begins is up to the group (group create --start,
+  group reset). Without --follow it ends when it has read all of its partitions, none is on its way
+  to it, and nothing has come for --idle.
+  In JSON, each message has the epoch under which its partition was owned, and --events adds objects with
+  the key \"event\": joined, assigned, revoking, retained, revoked, lost, left and others.
+
 Examples:
   cohort consume shop orders --from last:10
-  cohort consume shop orders --consumer billing --follow -o json";
+  cohort consume shop orders --consumer billing --follow -o json
+  cohort consume shop orders --group billing --create --follow";
 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -54,6 +66,33 @@ pub(crate) struct ConsumeArguments {
     /// Store how far it has got under this name, and go on there the next time
     #[arg(long, value_name = "NAME")]
     pub(crate) consumer: Option<String>,
+    /// Read as a member of this consumer group, NAME or #ID
+    #[arg(
+        long,
+        short = 'g',
+        value_name = "NAME",
+        value_parser = Id::parse,
+        conflicts_with_all = ["consumer", "from", "partition"]
+    )]
+    pub(crate) group: Option<Id>,
+    /// Make the group if there is none of this name
+    #[arg(long, requires = "group")]
+    pub(crate) create: bool,
+    /// Where a group that is made starts: earliest, latest, or a time [default: earliest]
+    #[arg(long, value_name = "WHERE", requires = "create", value_parser = StartPolicy::parse)]
+    pub(crate) start: Option<StartPolicy>,
+    /// Be a static member: it keeps its partitions through a restart, and takes over from whoever has this id
+    #[arg(long, value_name = "ID", requires = "group")]
+    pub(crate) instance: Option<String>,
+    /// How long nothing must come before a member ends that does not follow [default: 1s]
+    #[arg(long, value_name = "TIME", requires = "group", conflicts_with = "follow", value_parser = duration)]
+    pub(crate) idle: Option<Duration>,
+    /// Write what happens to the member among the messages, with -o json
+    #[arg(long, requires = "group")]
+    pub(crate) events: bool,
+    /// Tell on standard error what happens to the member; always so when that is a terminal
+    #[arg(long, short = 'v', requires = "group")]
+    pub(crate) verbose: bool,
     /// How messages are written
     #[arg(
         long,
@@ -83,8 +122,8 @@ pub(crate) enum From {
     Next,
     /// Here, whatever is stored.
     At(Start),
-    /// At the first message that is not older than so many microseconds.
-    Ago(u64),
+    /// At the first message stored since.
+    Since(When),
 }
 
 impl From {
@@ -107,12 +146,7 @@ impl From {
             },
             Some(("last", count)) => Ok(Self::At(Start::Last(number(count)?))),
             Some(("offset", offset)) => Ok(Self::At(Start::Offset(number(offset)?.into()))),
-            Some(("time", when)) => match super::duration(when) {
-                Ok(ago) => Ok(Self::Ago(
-                    u64::try_from(ago.as_micros()).unwrap_or(u64::MAX),
-                )),
-                Err(_) => time::parse(when).map(|time| Self::At(Start::Timestamp(time))),
-            },
+            Some(("time", when)) => When::parse(when).map(Self::Since),
             Some(_) => {
                 Err("use one of first, last, last:N, end, next, offset:N, time:T".to_string())
             }
@@ -124,7 +158,7 @@ impl From {
         match self {
             Self::Next => Start::First,
             Self::At(start) => start,
-            Self::Ago(micros) => Start::Timestamp(Timestamp(now.0.saturating_sub(micros))),
+            Self::Since(when) => Start::Timestamp(when.at(now)),
         }
     }
 }

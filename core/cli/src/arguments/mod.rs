@@ -1,6 +1,7 @@
 //! What can be said on the command line.
 
 mod consume;
+mod group;
 mod send;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -9,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use cohort::Id;
 
 pub(crate) use consume::{ConsumeArguments, From, MessageFormat};
+pub(crate) use group::{GroupArguments, GroupCommand, ResetArguments, StartPolicy, When};
 pub(crate) use send::{InputFormat, KeyFrom, SendArguments};
 
 const NAMING: &str = "\
@@ -126,13 +128,25 @@ pub(crate) enum Command {
         after_help = "Example:\n  cohort topic create shop orders --partitions 4"
     )]
     Topic(TopicCommand),
+    /// Consumer groups: members that share the partitions of a topic
+    #[command(
+        subcommand,
+        after_help = "Example:\n  cohort group create shop orders billing"
+    )]
+    Group(GroupCommand),
     /// Users
     #[command(subcommand, after_help = USERS)]
     User(UserCommand),
     /// Send messages from standard input or files
     Send(SendArguments),
-    /// Read messages
+    /// Read messages, alone or as a member of a consumer group
     Consume(ConsumeArguments),
+    /// Show the counters of a server, summed over its shards
+    #[command(after_help = "Example:\n  cohort stats -o json")]
+    Stats {
+        #[command(flatten)]
+        output: OutputArguments,
+    },
 }
 
 #[derive(Args, Debug)]

@@ -1,11 +1,11 @@
 //! What the command line means, and what is refused.
 
 use clap::{CommandFactory, error::ErrorKind};
-use cohort::{Offset, Start, Timestamp};
+use cohort::{GroupOptions, GroupStart, Offset, Start, Timestamp};
 
 use super::{
-    Arguments, Command, Duration, Format, From, Id, InputFormat, KeyFrom, MessageFormat, OsString,
-    StreamCommand, TopicCommand, duration, parse,
+    Arguments, Command, Duration, Format, From, GroupCommand, Id, InputFormat, KeyFrom,
+    MessageFormat, OsString, StartPolicy, StreamCommand, TopicCommand, When, duration, parse,
 };
 use crate::golden::assert_golden;
 
@@ -118,21 +118,21 @@ fn where_to_begin_is_one_word_or_two() {
         ("--from offset:5", offset(5)),
         ("--from offset 5", offset(5)),
         ("--from offset 0 -p 1", offset(0)),
-        ("--from time 15m", Some(From::Ago(900_000_000))),
+        ("--from time 15m", Some(From::Since(When::Ago(900_000_000)))),
         (
             "--from time:2026-03-01T12:00:00Z",
-            Some(From::At(Start::Timestamp(Timestamp(1_772_366_400_000_000)))),
+            Some(From::Since(When::At(Timestamp(1_772_366_400_000_000)))),
         ),
         (
             "--from time 2026-03-01",
-            Some(From::At(Start::Timestamp(Timestamp(1_772_323_200_000_000)))),
+            Some(From::Since(When::At(Timestamp(1_772_323_200_000_000)))),
         ),
     ];
     for (line, expected) in cases {
         assert_eq!(from(line), expected, "{line}");
     }
     assert_eq!(
-        From::Ago(900).start(Timestamp(1_000)),
+        From::Since(When::Ago(900)).start(Timestamp(1_000)),
         Start::Timestamp(Timestamp(100))
     );
     // The words before the flag are not swallowed.
@@ -205,6 +205,41 @@ fn how_to_consume() {
 }
 
 #[test]
+fn how_to_consume_as_a_member_of_a_group() {
+    let Command::Consume(arguments) =
+        command("consume s t -g billing --create --start 15m --instance a --idle 2s -v --events")
+    else {
+        panic!()
+    };
+    assert_eq!(arguments.group, Some(Id::from("billing")));
+    assert_eq!(arguments.instance.as_deref(), Some("a"));
+    assert!(arguments.create && arguments.verbose && arguments.events);
+    let start = Some(StartPolicy::Time(When::Ago(900_000_000)));
+    assert_eq!(arguments.start, start);
+    assert_eq!(arguments.idle, Some(Duration::from_secs(2)));
+}
+
+#[test]
+fn what_is_not_said_of_a_group_is_left_to_the_server() {
+    let options = |line: &str| {
+        let Command::Group(GroupCommand::Create { options, .. }) =
+            command(&format!("group create s t g {line}"))
+        else {
+            panic!()
+        };
+        options.options(Timestamp(1_000))
+    };
+    assert_eq!(options(""), GroupOptions::default());
+    let all = GroupOptions::default()
+        .start(GroupStart::Latest)
+        .rebalance_timeout(Duration::from_secs(10))
+        .initial_delay(Duration::from_secs(3))
+        .offset_expiry(Duration::from_hours(24));
+    let line = "--start latest --rebalance-timeout 10s --initial-delay 3s --expiry 1d";
+    assert_eq!(options(line), all);
+}
+
+#[test]
 fn mistakes_are_refused() {
     for (line, kind) in [
         ("", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
@@ -227,6 +262,37 @@ fn mistakes_are_refused() {
         ("consume s t --count 0", ErrorKind::ValueValidation),
         ("consume s t --consumer", ErrorKind::InvalidValue),
         ("send s t --batch-size 0", ErrorKind::ValueValidation),
+        ("consume s t --group 7", ErrorKind::ValueValidation),
+        (
+            "consume s t --group g --start first",
+            ErrorKind::ValueValidation,
+        ),
+        (
+            "consume s t --group g --start latest",
+            ErrorKind::MissingRequiredArgument,
+        ),
+        ("consume s t --create", ErrorKind::MissingRequiredArgument),
+        (
+            "consume s t --instance i",
+            ErrorKind::MissingRequiredArgument,
+        ),
+        (
+            "consume s t --group g --consumer c",
+            ErrorKind::ArgumentConflict,
+        ),
+        (
+            "consume s t --group g --from first",
+            ErrorKind::ArgumentConflict,
+        ),
+        ("consume s t --group g -p 1", ErrorKind::ArgumentConflict),
+        (
+            "consume s t --group g --follow --idle 1s",
+            ErrorKind::ArgumentConflict,
+        ),
+        ("group reset s t g", ErrorKind::MissingRequiredArgument),
+        ("group reset s t g --to first", ErrorKind::ValueValidation),
+        ("group remove-member s t g m", ErrorKind::ValueValidation),
+        ("group create s t #7", ErrorKind::ValueValidation),
         (
             "send s t --key k --key-from prefix:x",
             ErrorKind::ArgumentConflict,
@@ -330,7 +396,7 @@ fn help_stays_as_it_is() {
     let mut root = Arguments::command();
     root.build();
     assert_golden("help.txt", &root.render_long_help().to_string());
-    for name in ["send", "consume", "topic", "user"] {
+    for name in ["send", "consume", "topic", "group", "user"] {
         let command = root.find_subcommand_mut(name).unwrap();
         assert_golden(
             &format!("help-{name}.txt"),

@@ -1,6 +1,8 @@
 //! Commands that ask the server something and show the answer.
 
+pub(crate) mod group;
 mod ping;
+mod stats;
 mod stream;
 mod topic;
 mod user;
@@ -9,7 +11,7 @@ use cohort::Timestamp;
 use serde_json::Value;
 
 use crate::{
-    arguments::{Command, Format},
+    arguments::{Command, Format, OutputArguments},
     consume,
     context::Context,
     output::{Cell, Output},
@@ -30,6 +32,18 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<u8, Probl
         Command::Topic(command) => {
             let client = context.connect().await?;
             output.write(topic::run(&client, command).await?.as_bytes())?;
+            0
+        }
+        Command::Group(command) => {
+            let client = context.connect().await?;
+            output.write(group::run(&client, command).await?.as_bytes())?;
+            0
+        }
+        Command::Stats {
+            output: OutputArguments { output: format },
+        } => {
+            let counters = context.connect().await?.stats().await?;
+            output.write(stats::show(&counters, format).as_bytes())?;
             0
         }
         Command::User(command) => {

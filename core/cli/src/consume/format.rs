@@ -13,6 +13,8 @@ use crate::{
 pub(super) struct Shown<'a> {
     pub(super) partition: PartitionId,
     pub(super) offset: u64,
+    /// Under which a consumer group owns the partition; 0: no group reads it.
+    pub(super) epoch: u64,
     pub(super) appended: u64,
     pub(super) timestamp: u64,
     pub(super) id: u128,
@@ -26,6 +28,7 @@ impl<'a> Shown<'a> {
         Self {
             partition: message.partition(),
             offset: message.offset().0,
+            epoch: message.epoch().0,
             appended: message.appended().0,
             timestamp: message.timestamp().0,
             id: message.id(),
@@ -57,6 +60,9 @@ impl<'a> Shown<'a> {
         let mut object = Map::new();
         object.insert("partition".to_string(), Value::from(self.partition.0));
         object.insert("offset".to_string(), Value::from(self.offset));
+        if self.epoch != 0 {
+            object.insert("epoch".to_string(), Value::from(self.epoch));
+        }
         object.insert("appended".to_string(), Value::from(self.appended));
         if self.timestamp != 0 {
             object.insert("timestamp".to_string(), Value::from(self.timestamp));
@@ -86,10 +92,11 @@ mod tests {
     use super::{MessageFormat, PartitionId, Shown};
     use crate::golden::assert_golden;
 
-    fn messages() -> [Shown<'static>; 3] {
+    fn messages() -> [Shown<'static>; 4] {
         let plain = |partition, offset, payload| Shown {
             partition: PartitionId(partition),
             offset,
+            epoch: 0,
             appended: 1_772_366_400_250_000,
             timestamp: 0,
             id: 0,
@@ -104,7 +111,12 @@ mod tests {
             headers: vec![("trace", b"5f3a"), ("raw", b"\xff")],
             ..plain(12, 3, "größe\n".as_bytes())
         };
-        [plain(0, 0, b"a line"), full, plain(1, 17, b"\x00\xfe")]
+        let of_a_group = Shown {
+            epoch: 12,
+            ..plain(2, 5, b"shared")
+        };
+        let binary = plain(1, 17, b"\x00\xfe");
+        [plain(0, 0, b"a line"), full, binary, of_a_group]
     }
 
     #[test]
@@ -125,7 +137,13 @@ mod tests {
             .collect::<Vec<_>>();
         assert_eq!(
             raw,
-            [&b"a line\n"[..], "größe\n\n".as_bytes(), b"\x00\xfe\n"].concat()
+            [
+                &b"a line\n"[..],
+                "größe\n\n".as_bytes(),
+                b"\x00\xfe\n",
+                b"shared\n"
+            ]
+            .concat()
         );
     }
 }

@@ -1,13 +1,15 @@
 //! `cohort consume`.
 
+mod event;
 mod format;
+mod group;
 
 use std::{collections::BTreeSet, future::ready, pin::pin};
 
 use cohort::{Client, Consumer, ConsumerEvent, Error, PartitionId, Received, Start, StoreMode};
 
 use crate::{
-    arguments::{ConsumeArguments, From},
+    arguments::{ConsumeArguments, From, MessageFormat},
     context::Context,
     output::Output,
     problem::{INTERRUPTED, Problem},
@@ -25,17 +27,13 @@ pub(crate) async fn run(
     arguments: &ConsumeArguments,
     output: &mut Output,
 ) -> Result<u8, Problem> {
-    refuse_what_reads_nothing(arguments)?;
+    refuse_what_makes_no_sense(arguments)?;
+    if let Some(group) = &arguments.group {
+        return group::run(context, arguments, group, output).await;
+    }
     let client = context.connect().await?;
     let mut consumer = build(&client, arguments).await?;
-    let mut reading = Reading {
-        arguments,
-        output,
-        gathered: 0,
-        unsettled: Vec::new(),
-        count: 0,
-        failed: BTreeSet::new(),
-    };
+    let mut reading = Reading::new(arguments, output);
     let ended = reading.read(&mut consumer).await;
     // Whatever happened, what was written counts.
     reading.settle()?;
@@ -58,7 +56,11 @@ pub(crate) async fn run(
     })
 }
 
-fn refuse_what_reads_nothing(arguments: &ConsumeArguments) -> Result<(), Problem> {
+fn refuse_what_makes_no_sense(arguments: &ConsumeArguments) -> Result<(), Problem> {
+    if arguments.events && arguments.output != MessageFormat::Json {
+        let text = "--events needs -o json: in other formats events cannot be told from messages";
+        return Err(Problem::usage(text));
+    }
     let text = match arguments.from {
         Some(From::Next) if arguments.consumer.is_none() => {
             "--from next needs --consumer: next is behind what a consumer has stored"
@@ -125,7 +127,18 @@ struct Reading<'a> {
     failed: BTreeSet<PartitionId>,
 }
 
-impl Reading<'_> {
+impl<'a> Reading<'a> {
+    const fn new(arguments: &'a ConsumeArguments, output: &'a mut Output) -> Self {
+        Self {
+            arguments,
+            output,
+            gathered: 0,
+            unsettled: Vec::new(),
+            count: 0,
+            failed: BTreeSet::new(),
+        }
+    }
+
     /// Says whether it was interrupted.
     async fn read(&mut self, consumer: &mut Consumer) -> Result<bool, Problem> {
         let mut interrupt = pin!(interrupted());
@@ -202,7 +215,7 @@ impl Reading<'_> {
         self.gathered += line.len();
         self.count += 1;
         self.output.write(&line)?;
-        if self.arguments.consumer.is_some() {
+        if self.arguments.consumer.is_some() || self.arguments.group.is_some() {
             self.unsettled.push(message);
         }
         Ok(())
@@ -226,7 +239,7 @@ impl Reading<'_> {
 mod tests {
     use cohort::{ClientError, ConsumerError};
 
-    use super::{BTreeSet, Error, Output, PartitionId, Reading};
+    use super::{Error, Output, PartitionId, Reading};
     use crate::arguments::{Arguments, Command, parse};
 
     fn failed(partition: u32) -> Error {
@@ -247,14 +260,7 @@ mod tests {
             panic!()
         };
         let mut output = Output::new();
-        let mut reading = Reading {
-            arguments: &arguments,
-            output: &mut output,
-            gathered: 0,
-            unsettled: Vec::new(),
-            count: 0,
-            failed: BTreeSet::new(),
-        };
+        let mut reading = Reading::new(&arguments, &mut output);
         reading.check().unwrap();
         reading.take(Err(failed(2))).unwrap();
         assert!(!reading.is_done());

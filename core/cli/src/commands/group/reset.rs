@@ -1,0 +1,311 @@
+//! `cohort group reset`.
+
+use std::collections::BTreeSet;
+
+use cohort::{
+    Client, ConsumerGroupDetails, GroupProgress, GroupStart, Offset, OffsetReset, PartitionId,
+    ResetTarget, Start, Timestamp,
+};
+use serde_json::json;
+
+use super::{explained, find};
+use crate::{
+    arguments::{Format, ResetArguments},
+    output::{Cell, Column, Table, json},
+    problem::Problem,
+    time,
+};
+
+/// Where a group stands in a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Standing {
+    stored: Option<Offset>,
+    next: Offset,
+    lag: u64,
+}
+
+/// What becomes of a partition; `None`: not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Change {
+    partition: PartitionId,
+    before: Option<Standing>,
+    after: Option<Standing>,
+}
+
+pub(super) async fn run(client: &Client, arguments: &ResetArguments) -> Result<String, Problem> {
+    let group = find(client, &arguments.group).await?;
+    let wanted = wanted(&group, &arguments.partition)?;
+    let target = arguments.to.target(time::now());
+    let after = if arguments.dry_run {
+        if group.summary.member_count > 0 && !arguments.force {
+            let count = group.summary.member_count;
+            eprintln!("cohort: it would be refused without --force: the group has {count} members");
+        }
+        predicted(client, &group, &wanted, target).await?
+    } else {
+        let reset = match arguments.partition.is_empty() {
+            true => OffsetReset::all(target),
+            false => wanted.iter().fold(OffsetReset::none(), |reset, partition| {
+                reset.partition(*partition, target)
+            }),
+        };
+        client
+            .reset_offsets(
+                group.stream.0,
+                group.topic.0,
+                group.summary.id.0,
+                reset.force(arguments.force),
+            )
+            .await
+            .map_err(|error| explained(error, &arguments.group.topic, &arguments.group.group))?;
+        let read_back = client
+            .describe_consumer_group(group.stream.0, group.topic.0, group.summary.id.0)
+            .await?;
+        standings(&read_back)
+    };
+    let before = standings(&group);
+    let find = |standings: &[(PartitionId, Option<Standing>)], partition| {
+        let mut standings = standings.iter();
+        let found = standings.find(|(other, _)| *other == partition);
+        found.and_then(|(_, standing)| *standing)
+    };
+    let changes = wanted.iter().map(|partition| Change {
+        partition: *partition,
+        before: find(&before, *partition),
+        after: find(&after, *partition),
+    });
+    let changes = changes.collect::<Vec<_>>();
+    Ok(show(
+        &group,
+        &changes,
+        arguments.dry_run,
+        arguments.output.output,
+    ))
+}
+
+/// The partitions that are meant, each once.
+fn wanted(group: &ConsumerGroupDetails, named: &[u32]) -> Result<BTreeSet<PartitionId>, Problem> {
+    let all = group
+        .partitions
+        .iter()
+        .map(|partition| partition.partition)
+        .collect::<BTreeSet<_>>();
+    if named.is_empty() {
+        return Ok(all);
+    }
+    let wanted = named.iter().copied().map(PartitionId);
+    let wanted = wanted.collect::<BTreeSet<_>>();
+    match wanted.difference(&all).next() {
+        None => Ok(wanted),
+        Some(missing) => Err(Problem::new(format!(
+            "there is no partition {missing}: the topic has {} partitions, from 0",
+            all.len()
+        ))),
+    }
+}
+
+fn standings(group: &ConsumerGroupDetails) -> Vec<(PartitionId, Option<Standing>)> {
+    let standing = |progress: &GroupProgress| Standing {
+        stored: progress.stored,
+        next: progress.next,
+        lag: progress.lag,
+    };
+    let partitions = group.partitions.iter();
+    partitions
+        .map(|partition| {
+            let progress = partition.progress.as_ref().ok();
+            (partition.partition, progress.map(standing))
+        })
+        .collect()
+}
+
+/// What the server would make of it, as far as that can be said from here.
+async fn predicted(
+    client: &Client,
+    group: &ConsumerGroupDetails,
+    wanted: &BTreeSet<PartitionId>,
+    target: ResetTarget,
+) -> Result<Vec<(PartitionId, Option<Standing>)>, Problem> {
+    let mut predicted = Vec::new();
+    for partition in &group.partitions {
+        if !wanted.contains(&partition.partition) {
+            continue;
+        }
+        let id = partition.partition;
+        let Ok(progress) = &partition.progress else {
+            predicted.push((id, None));
+            continue;
+        };
+        let time = match (target, group.summary.options.start) {
+            (ResetTarget::Timestamp(time), _)
+            | (ResetTarget::Nothing, GroupStart::Timestamp(time)) => Some(time),
+            _ => None,
+        };
+        let at_time = match time {
+            Some(time) => first_since(client, group, id, time).await?,
+            None => None,
+        };
+        let policy = group.summary.options.start;
+        let standing = standing_after(progress, target, policy, at_time);
+        predicted.push((id, Some(standing)));
+    }
+    Ok(predicted)
+}
+
+/// The first message of a partition that was stored at or after a time.
+async fn first_since(
+    client: &Client,
+    group: &ConsumerGroupDetails,
+    partition: PartitionId,
+    time: Timestamp,
+) -> Result<Option<Offset>, Problem> {
+    let mut reader = client
+        .reader(group.stream.0, group.topic.0)
+        .partitions([partition])
+        .start(Start::Timestamp(time))
+        .stop_at_end(true)
+        .build()
+        .await?;
+    match reader.next().await {
+        Some(message) => Ok(Some(message?.offset())),
+        None => Ok(None),
+    }
+}
+
+/// `at_time`: the first message since the time that the target, or the policy, names.
+fn standing_after(
+    progress: &GroupProgress,
+    target: ResetTarget,
+    policy: GroupStart,
+    at_time: Option<Offset>,
+) -> Standing {
+    let (stored, next) = match target {
+        ResetTarget::Offset(stored) => (Some(stored), stored.next()),
+        ResetTarget::Earliest => (before(progress.start), progress.start),
+        ResetTarget::Latest => (before(progress.end), progress.end),
+        ResetTarget::Timestamp(_) => {
+            let next = at_time.unwrap_or(progress.end);
+            (before(next), next)
+        }
+        ResetTarget::Nothing => {
+            let next = match policy {
+                GroupStart::Earliest => progress.start,
+                GroupStart::Latest => progress.end,
+                GroupStart::Timestamp(_) => at_time.unwrap_or(progress.end),
+            };
+            (None, next)
+        }
+    };
+    let next = next.max(progress.start);
+    Standing {
+        stored,
+        next,
+        lag: progress.end.0.saturating_sub(next.0),
+    }
+}
+
+fn before(next: Offset) -> Option<Offset> {
+    next.0.checked_sub(1).map(Offset)
+}
+
+fn show(group: &ConsumerGroupDetails, changes: &[Change], dry_run: bool, format: Format) -> String {
+    const COLUMNS: &[Column] = &[
+        Column("partition"),
+        Column("stored_before"),
+        Column("next_before"),
+        Column("stored"),
+        Column("next"),
+        Column("lag"),
+    ];
+    let mut table = Table::new(COLUMNS);
+    for change in changes {
+        let unknown = || Cell::Both("?".to_string(), serde_json::Value::Null);
+        let stored = |standing: Option<Standing>| match standing {
+            Some(standing) => Cell::maybe(standing.stored.map(|offset| offset.0)),
+            None => unknown(),
+        };
+        let number = |number: Option<u64>| number.map_or_else(unknown, Cell::Number);
+        let next = |standing: Option<Standing>| number(standing.map(|standing| standing.next.0));
+        table.row(vec![
+            Cell::Number(change.partition.0.into()),
+            stored(change.before),
+            next(change.before),
+            stored(change.after),
+            next(change.after),
+            number(change.after.map(|standing| standing.lag)),
+        ]);
+    }
+    let summary = &group.summary;
+    match format {
+        Format::Table => {
+            let what = if dry_run {
+                "would be reset"
+            } else {
+                "is reset"
+            };
+            format!(
+                "consumer group {} (#{}) {what}\n\n{}",
+                summary.name,
+                summary.id,
+                table.table()
+            )
+        }
+        Format::Json => json(&json!({
+            "id": summary.id.0,
+            "name": summary.name,
+            "dry_run": dry_run,
+            "partitions": table.objects(),
+        })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cohort::{Epoch, ResetTarget};
+
+    use super::{GroupProgress, GroupStart, Offset, Timestamp, standing_after};
+
+    #[test]
+    fn a_dry_run_tells_what_the_server_would_make_of_it() {
+        let progress = GroupProgress {
+            start: Offset(10),
+            end: Offset(100),
+            stored: Some(Offset(50)),
+            next: Offset(51),
+            lag: 49,
+            last_polled: None,
+            fence: Epoch(3),
+        };
+        let time = ResetTarget::Timestamp(Timestamp(7));
+        let since = GroupStart::Timestamp(Timestamp(7));
+        let (earliest, latest) = (GroupStart::Earliest, GroupStart::Latest);
+        let found = Some(Offset(40));
+        for (target, policy, at_time, expected) in [
+            (ResetTarget::Earliest, latest, None, (Some(9), 10, 90)),
+            (ResetTarget::Latest, earliest, None, (Some(99), 100, 0)),
+            (ResetTarget::Nothing, earliest, None, (None, 10, 90)),
+            (ResetTarget::Nothing, latest, None, (None, 100, 0)),
+            (ResetTarget::Nothing, since, found, (None, 40, 60)),
+            (
+                ResetTarget::Offset(Offset(60)),
+                earliest,
+                None,
+                (Some(60), 61, 39),
+            ),
+            // What is gone cannot be read again.
+            (
+                ResetTarget::Offset(Offset(4)),
+                earliest,
+                None,
+                (Some(4), 10, 90),
+            ),
+            (time, earliest, found, (Some(39), 40, 60)),
+            // Nothing is that new yet.
+            (time, earliest, None, (Some(99), 100, 0)),
+        ] {
+            let after = standing_after(&progress, target, policy, at_time);
+            let stored = after.stored.map(|offset| offset.0);
+            assert_eq!((stored, after.next.0, after.lag), expected, "{target:?}");
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! How consumer groups are shown.
+
+use std::time::Duration;
+
+use cohort::{
+    ConsumerGroupDetails, ConsumerGroupSummary, GroupProgress, GroupStart, MemberDetails, MemberId,
+    MemberStatus, MoveWait, OwnershipDetails, PartitionMove, ResetTarget,
+};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    arguments::Format,
+    commands::time_cell,
+    output::{Cell, Column, Table, json},
+    time,
+};
+
+/// Groups with their options.
+pub(super) fn summaries(groups: &[ConsumerGroupSummary]) -> Table {
+    const COLUMNS: &[Column] = &[
+        Column("id"),
+        Column("name"),
+        Column("members"),
+        Column("moving"),
+        Column("generation"),
+        Column("start"),
+        Column("rebalance_timeout_ms"),
+        Column("initial_delay_ms"),
+        Column("offset_expiry_ms"),
+        Column("empty_since"),
+    ];
+    let mut table = Table::new(COLUMNS);
+    for group in groups {
+        let options = &group.options;
+        table.row(vec![
+            Cell::Number(group.id.0),
+            Cell::Text(group.name.clone()),
+            Cell::Number(group.member_count.into()),
+            Cell::Number(group.moving_count.into()),
+            Cell::Number(group.generation.0),
+            start(options.start),
+            Cell::Number(options.rebalance_timeout_ms.into()),
+            Cell::Number(options.initial_delay_ms.into()),
+            Cell::Number(options.offset_expiry_ms),
+            group.empty_since.map_or(Cell::None, time_cell),
+        ]);
+    }
+    table
+}
+
+fn start(start: GroupStart) -> Cell {
+    match start {
+        GroupStart::Earliest => Cell::Text("earliest".to_string()),
+        GroupStart::Latest => Cell::Text("latest".to_string()),
+        GroupStart::Timestamp(time) => time_cell(time),
+    }
+}
+
+/// Everything about one group.
+pub(super) fn describe(group: &ConsumerGroupDetails, format: Format) -> String {
+    let (lag, unknown) = lag(group);
+    match format {
+        Format::Table => {
+            let summary = &group.summary;
+            let mut text = format!(
+                "consumer group {} (#{}) of topic #{} in stream #{}, generation {}\n{}\n",
+                summary.name,
+                summary.id,
+                group.topic,
+                group.stream,
+                summary.generation,
+                options(summary),
+            );
+            if !group.members.is_empty() {
+                text.push('\n');
+                text.push_str(&members(group).table());
+            }
+            text.push('\n');
+            text.push_str(&partitions(group).table());
+            text.push_str(&match unknown {
+                0 => format!("\nlag {lag}\n"),
+                1 => format!("\nlag at least {lag}: of 1 partition it is not known\n"),
+                _ => format!("\nlag at least {lag}: of {unknown} partitions it is not known\n"),
+            });
+            text
+        }
+        Format::Json => {
+            let mut object = Map::new();
+            object.insert("stream".to_string(), Value::from(group.stream.0));
+            object.insert("topic".to_string(), Value::from(group.topic.0));
+            if let Value::Object(summary) = summaries(std::slice::from_ref(&group.summary)).object()
+            {
+                object.extend(summary.into_iter().filter(|(key, _)| key != "members"));
+            }
+            let pending = Value::from(group.summary.plan_pending);
+            object.insert("plan_pending".to_string(), pending);
+            object.insert("lag".to_string(), Value::from(lag));
+            object.insert("lag_is_partial".to_string(), Value::from(unknown > 0));
+            object.insert("members".to_string(), members(group).objects());
+            let partitions = group.partitions.iter().map(partition_object);
+            object.insert("partitions".to_string(), partitions.collect());
+            json(&Value::Object(object))
+        }
+    }
+}
+
+/// The sum of what is left, and of how many partitions that is not known.
+fn lag(group: &ConsumerGroupDetails) -> (u64, usize) {
+    let known = group.partitions.iter().filter_map(progress);
+    let lag = known.fold(0_u64, |sum, progress| sum.saturating_add(progress.lag));
+    let unknown = group
+        .partitions
+        .iter()
+        .filter(|partition| partition.progress.is_err())
+        .count();
+    (lag, unknown)
+}
+
+const fn progress(partition: &OwnershipDetails) -> Option<&GroupProgress> {
+    match &partition.progress {
+        Ok(progress) => Some(progress),
+        Err(_) => None,
+    }
+}
+
+fn options(summary: &ConsumerGroupSummary) -> String {
+    let options = &summary.options;
+    let start = match options.start {
+        GroupStart::Earliest => "earliest".to_string(),
+        GroupStart::Latest => "latest".to_string(),
+        GroupStart::Timestamp(time) => time::format(time),
+    };
+    let mut text = format!(
+        "starts at {start}, rebalance timeout {}, initial delay {}",
+        duration(options.rebalance_timeout_ms.into()),
+        duration(options.initial_delay_ms.into()),
+    );
+    if options.offset_expiry_ms > 0 {
+        let expiry = duration(options.offset_expiry_ms);
+        text.push_str(&format!(", expires after {expiry} without members"));
+    }
+    if summary.plan_pending {
+        text.push_str("; waits for more members");
+    }
+    if let Some(since) = summary.empty_since {
+        text.push_str(&format!("; no members since {}", time::format(since)));
+    }
+    text
+}
+
+/// As it is written on the command line.
+fn duration(milliseconds: u64) -> String {
+    let time = Duration::from_millis(milliseconds);
+    if milliseconds.is_multiple_of(1_000) {
+        format!("{}s", time.as_secs())
+    } else {
+        format!("{milliseconds}ms")
+    }
+}
+
+fn members(group: &ConsumerGroupDetails) -> Table {
+    const COLUMNS: &[Column] = &[
+        Column("member"),
+        Column("client"),
+        Column("session"),
+        Column("address"),
+        Column("instance"),
+        Column("weight"),
+        Column("state"),
+        Column("joined"),
+        Column("partitions"),
+    ];
+    let mut table = Table::new(COLUMNS);
+    let text = |text: &Option<String>| text.clone().map_or(Cell::None, Cell::Text);
+    for member in &group.members {
+        table.row(vec![
+            Cell::Number(member.id.0),
+            client(member),
+            Cell::Number(member.session.0),
+            text(&member.address),
+            text(&member.instance),
+            Cell::Number(member.weight.into()),
+            Cell::Text(state(member).to_string()),
+            time_cell(member.joined),
+            owned(group, member.id),
+        ]);
+    }
+    table
+}
+
+/// People tell clients apart by their beginnings.
+fn client(member: &MemberDetails) -> Cell {
+    let digits = format!("{:032x}", member.client.0);
+    Cell::Both(digits.chars().take(8).collect(), Value::from(digits))
+}
+
+const fn state(member: &MemberDetails) -> &'static str {
+    match (member.state, &member.displaced) {
+        (MemberStatus::Active, _) => "active",
+        (MemberStatus::Detached, _) => "detached",
+    }
+}
+
+fn owned(group: &ConsumerGroupDetails, member: MemberId) -> Cell {
+    let partitions = group
+        .partitions
+        .iter()
+        .filter(|partition| owner(partition) == Some(member))
+        .map(|partition| partition.partition.0)
+        .collect::<Vec<_>>();
+    let text = if partitions.is_empty() {
+        "-".to_string()
+    } else {
+        let numbers = partitions.iter().map(u32::to_string);
+        numbers.collect::<Vec<_>>().join(",")
+    };
+    Cell::Both(text, Value::from(partitions))
+}
+
+fn owner(partition: &OwnershipDetails) -> Option<MemberId> {
+    partition.owner.as_ref().map(|owner| owner.member)
+}
+
+/// A move is shown where there is one.
+fn partitions(group: &ConsumerGroupDetails) -> Table {
+    const COLUMNS: &[Column] = &[
+        Column("partition"),
+        Column("owner"),
+        Column("epoch"),
+        Column("stored"),
+        Column("next"),
+        Column("end"),
+        Column("lag"),
+        Column("moves"),
+        Column("waits_for"),
+        Column("time_left"),
+    ];
+    const WITHOUT_MOVES: &[Column] = COLUMNS.split_at(7).0;
+    let moving = group
+        .partitions
+        .iter()
+        .any(|partition| partition.moving.is_some());
+    let mut table = Table::new(if moving { COLUMNS } else { WITHOUT_MOVES });
+    for partition in &group.partitions {
+        let progress = progress(partition);
+        let known = |value: Option<u64>| match value {
+            Some(value) => Cell::Number(value),
+            None => Cell::Both("?".to_string(), Value::Null),
+        };
+        let stored = match progress {
+            Some(progress) => Cell::maybe(progress.stored.map(|offset| offset.0)),
+            None => known(None),
+        };
+        let mut row = vec![
+            Cell::Number(partition.partition.0.into()),
+            Cell::maybe(owner(partition).map(|owner| owner.0)),
+            Cell::Number(partition.epoch.0),
+            stored,
+            known(progress.map(|progress| progress.next.0)),
+            known(progress.map(|progress| progress.end.0)),
+            known(progress.map(|progress| progress.lag)),
+        ];
+        if moving {
+            row.extend(move_cells(partition));
+        }
+        table.row(row);
+    }
+    table
+}
+
+fn move_cells(partition: &OwnershipDetails) -> [Cell; 3] {
+    let Some(moving) = &partition.moving else {
+        return [Cell::None, Cell::None, Cell::None];
+    };
+    let name = |member: Option<MemberId>| match member {
+        Some(member) => member.to_string(),
+        None => "nobody".to_string(),
+    };
+    let way = format!("{} -> {}", name(owner(partition)), name(moving.to));
+    let wait = match moving.waits_for {
+        Some(wait) => wait_name(wait).to_string(),
+        None => "?".to_string(),
+    };
+    let left = moving.time_left_ms.map_or(Cell::None, |left| {
+        Cell::Text(format!("{}.{} s", left / 1_000, left / 100 % 10))
+    });
+    [Cell::Text(way), Cell::Text(wait), left]
+}
+
+const fn wait_name(wait: MoveWait) -> &'static str {
+    match wait {
+        MoveWait::Drain => "drain",
+        MoveWait::Release => "release",
+        MoveWait::Fence => "fence",
+        MoveWait::Completion => "completion",
+        MoveWait::Incarnation => "incarnation",
+    }
+}
+
+fn partition_object(partition: &OwnershipDetails) -> Value {
+    let progress = progress(partition);
+    let number = |offset: Option<cohort::Offset>| offset.map(|offset| offset.0);
+    json!({
+        "partition": partition.partition.0,
+        "owner": owner(partition).map(|owner| owner.0),
+        "epoch": partition.epoch.0,
+        "start": progress.map(|progress| progress.start.0),
+        "stored": number(progress.and_then(|progress| progress.stored)),
+        "next": progress.map(|progress| progress.next.0),
+        "end": progress.map(|progress| progress.end.0),
+        "lag": progress.map(|progress| progress.lag),
+        "last_polled": number(progress.and_then(|progress| progress.last_polled)),
+        "fence": progress.map(|progress| progress.fence.0),
+        "error": partition.progress.as_ref().err().map(|code| code.name()),
+        "moving": partition.moving.as_ref().map(|moving| move_object(partition, moving)),
+    })
+}
+
+fn move_object(partition: &OwnershipDetails, moving: &PartitionMove) -> Value {
+    json!({
+        "from": owner(partition).map(|owner| owner.0),
+        "to": moving.to.map(|member| member.0),
+        "planned_epoch": moving.planned.0,
+        "since": moving.since.0,
+        "reset": moving.reset.map(reset),
+        "waits_for": moving.waits_for.map(wait_name),
+        "time_left_ms": moving.time_left_ms,
+    })
+}
+
+/// What is stored is reset to.
+fn reset(target: ResetTarget) -> Value {
+    match target {
+        ResetTarget::Offset(stored) => json!({ "stored": stored.0 }),
+        ResetTarget::Timestamp(time) => json!({ "time": time.0 }),
+        ResetTarget::Earliest => Value::from("earliest"),
+        ResetTarget::Latest => Value::from("latest"),
+        ResetTarget::Nothing => Value::from("nothing"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cohort::{
+        ClientId, ConsumerGroupId, ConsumerGroupOptions, Epoch, ErrorCode, Generation, Incarnation,
+        Offset, Op, PartitionId, PartitionOwner, ReplicaId, SessionNumber, StreamId, Timestamp,
+        TopicId,
+    };
+
+    use super::{
+        ConsumerGroupDetails, ConsumerGroupSummary, Format, GroupProgress, GroupStart,
+        MemberDetails, MemberId, MemberStatus, MoveWait, OwnershipDetails, PartitionMove, describe,
+        summaries,
+    };
+    use crate::golden::assert_golden;
+
+    const NOON: Timestamp = Timestamp(1_772_366_400_250_000);
+
+    fn summary(name: &str, member_count: u32, moving_count: u32) -> ConsumerGroupSummary {
+        ConsumerGroupSummary {
+            id: ConsumerGroupId(1),
+            name: name.to_string(),
+            created_op: Op(9),
+            options: ConsumerGroupOptions {
+                rebalance_timeout_ms: 30_000,
+                initial_delay_ms: 250,
+                start: GroupStart::Earliest,
+                offset_expiry_ms: 0,
+            },
+            generation: Generation(4),
+            plan_pending: false,
+            empty_since: (member_count == 0).then_some(NOON),
+            member_count,
+            moving_count,
+        }
+    }
+
+    fn member(id: u64, instance: Option<&str>, state: MemberStatus) -> MemberDetails {
+        MemberDetails {
+            id: MemberId(id),
+            client: ClientId(0xc0ff_ee00_u128 << 96 | u128::from(id)),
+            session: SessionNumber(20 + id),
+            address: Some("127.0.0.1:40112".to_string()),
+            instance: instance.map(str::to_string),
+            weight: 1,
+            state,
+            joined: NOON,
+            displaced: None,
+        }
+    }
+
+    fn partition(id: u32, owner: Option<u64>, stored: Option<u64>) -> OwnershipDetails {
+        let next = stored.map_or(10, |stored| stored + 1);
+        OwnershipDetails {
+            partition: PartitionId(id),
+            incarnation: Incarnation(3),
+            epoch: Epoch(12),
+            owner: owner.map(|member| PartitionOwner {
+                member: MemberId(member),
+                held_since: Epoch(12),
+            }),
+            moving: None,
+            primary: ReplicaId(0),
+            progress: Ok(GroupProgress {
+                start: Offset(10),
+                end: Offset(100),
+                stored: stored.map(Offset),
+                next: Offset(next),
+                lag: 100 - next,
+                last_polled: stored.map(Offset),
+                fence: Epoch(12),
+            }),
+        }
+    }
+
+    fn group() -> ConsumerGroupDetails {
+        ConsumerGroupDetails {
+            stream: StreamId(1),
+            topic: TopicId(3),
+            summary: summary("billing", 2, 0),
+            members: vec![
+                member(1, None, MemberStatus::Active),
+                member(2, Some("till-2"), MemberStatus::Detached),
+            ],
+            partitions: vec![
+                partition(0, Some(1), Some(98)),
+                partition(1, Some(2), None),
+                partition(2, Some(1), Some(99)),
+            ],
+        }
+    }
+
+    fn moving() -> ConsumerGroupDetails {
+        let mut group = group();
+        group.summary.moving_count = 2;
+        let planned = |to: Option<u64>, waits_for, time_left_ms| PartitionMove {
+            to: to.map(MemberId),
+            planned: Epoch(15),
+            since: NOON,
+            reset: None,
+            waits_for,
+            time_left_ms,
+        };
+        group.partitions[0].moving = Some(planned(Some(2), Some(MoveWait::Drain), Some(29_950)));
+        group.partitions[1].owner = None;
+        group.partitions[1].moving = Some(planned(Some(1), None, None));
+        group.partitions[2].progress = Err(ErrorCode::NotReady);
+        group
+    }
+
+    #[test]
+    fn groups_are_listed_with_their_options() {
+        let mut others = summary("audit", 0, 0);
+        others.id = ConsumerGroupId(2);
+        others.options.start = GroupStart::Timestamp(NOON);
+        let groups = [summary("billing", 2, 1), others];
+        assert_golden("groups.txt", &summaries(&groups).list(Format::Table));
+        assert_golden("groups.json", &summaries(&groups).list(Format::Json));
+    }
+
+    #[test]
+    fn a_group_shows_members_owners_and_progress() {
+        assert_golden("group.txt", &describe(&group(), Format::Table));
+        assert_golden("group.json", &describe(&group(), Format::Json));
+    }
+
+    #[test]
+    fn a_move_shows_its_way_and_what_it_waits_for_and_what_is_not_known_makes_the_sum_partial() {
+        assert_golden("group-moving.txt", &describe(&moving(), Format::Table));
+        assert_golden("group-moving.json", &describe(&moving(), Format::Json));
+    }
+
+    #[test]
+    fn a_group_without_members_says_since_when() {
+        let mut empty = group();
+        empty.summary = summary("billing", 0, 0);
+        empty.members.clear();
+        for partition in &mut empty.partitions {
+            partition.owner = None;
+        }
+        assert_golden("group-empty.txt", &describe(&empty, Format::Table));
+    }
+}

@@ -1,0 +1,345 @@
+//! `cohort consume --group`: a member of a consumer group.
+
+use std::{
+    collections::VecDeque,
+    future::{Future, poll_fn, ready},
+    io::{IsTerminal, stderr},
+    pin::{Pin, pin},
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context as TaskContext, Poll},
+    time::Duration,
+};
+
+use cohort::{
+    Client, ConsumerGroupDetails, Error, ErrorCode, GroupConsumer, GroupConsumerBuilder,
+    GroupEvent, GroupOptions, Id, MemberId, Offset, PartitionId, Received, StoreMode,
+};
+use serde_json::json;
+
+use super::{
+    GATHER_SIZE, Reading,
+    event::{for_people, for_programs},
+};
+use crate::{
+    arguments::ConsumeArguments,
+    commands::group::explained,
+    context::Context,
+    output::{Output, json_line},
+    problem::{INTERRUPTED, Problem},
+    race::{First, first, interrupted},
+    time,
+};
+
+/// How long nothing must come before a member ends that does not follow.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// How long storing may take at the end, before the member leaves all the same.
+const STORE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Reads until everything is read, the count or ctrl-C; the exit code.
+pub(super) async fn run(
+    context: &Context,
+    arguments: &ConsumeArguments,
+    group: &Id,
+    output: &mut Output,
+) -> Result<u8, Problem> {
+    let client = context.connect().await?;
+    let mut interrupt = pin!(interrupted());
+    let told = Events::default();
+    let building = build(&client, arguments, group, told.clone()).build();
+    let consumer = match first(interrupt.as_mut(), Box::pin(building)).await {
+        First::Left(()) => {
+            client.close().await;
+            return Ok(INTERRUPTED);
+        }
+        First::Right(built) => built.map_err(|error| explained(error, &arguments.topic, group))?,
+    };
+    let mut member = Member {
+        reading: Reading::new(arguments, output),
+        group,
+        client: client.clone(),
+        source: Source {
+            consumer,
+            told,
+            stashed: None,
+        },
+        verbose: arguments.verbose || stderr().is_terminal(),
+        joined: false,
+        lost: Vec::new(),
+    };
+    let ended = member.read(interrupt.as_mut()).await;
+    let code = match first(interrupt.as_mut(), member.leave(ended)).await {
+        // Whoever presses ctrl-C once more does not want to wait for it.
+        First::Left(()) => return Ok(INTERRUPTED),
+        First::Right(interrupted) => {
+            // There is no other way to end following.
+            if interrupted? && !arguments.follow {
+                INTERRUPTED
+            } else {
+                0
+            }
+        }
+    };
+    client.close().await;
+    Ok(code)
+}
+
+fn build(
+    client: &Client,
+    arguments: &ConsumeArguments,
+    group: &Id,
+    told: Events,
+) -> GroupConsumerBuilder {
+    let topic = arguments.topic.clone();
+    let mut builder = client
+        .consumer_group(topic.stream, topic.topic, group.clone())
+        // A message is processed when it is written, and that is not when the next one is asked for.
+        .store(StoreMode::Manual)
+        .on_event(move |event| told.push(event.clone()));
+    if arguments.create {
+        let mut options = GroupOptions::default();
+        if let Some(start) = arguments.start {
+            options = options.start(start.at(time::now()));
+        }
+        builder = builder.create_if_missing(options);
+    }
+    if let Some(instance) = &arguments.instance {
+        builder = builder.instance_id(instance);
+    }
+    builder
+}
+
+/// What has happened to the member and is not told yet.
+#[derive(Clone, Debug, Default)]
+struct Events(Arc<Mutex<VecDeque<GroupEvent>>>);
+
+impl Events {
+    fn push(&self, event: GroupEvent) {
+        let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        events.push_back(event);
+    }
+
+    fn pop(&self) -> Option<GroupEvent> {
+        let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        events.pop_front()
+    }
+}
+
+/// Messages, and what happens to the member, in their order.
+struct Source {
+    consumer: GroupConsumer,
+    told: Events,
+    /// Comes after what is told before it.
+    stashed: Option<Incoming>,
+}
+
+#[expect(clippy::large_enum_variant, reason = "there is one of it at a time")]
+enum Incoming {
+    Event(GroupEvent),
+    Message(Result<Received, Error>),
+    End,
+}
+
+/// What ends the wait for a message.
+enum Waited {
+    Incoming(Incoming),
+    Interrupted,
+    /// For so long nothing came.
+    Idle,
+}
+
+impl Source {
+    fn poll(&mut self, context: &mut TaskContext<'_>) -> Poll<Incoming> {
+        if self.stashed.is_none()
+            && let Poll::Ready(next) = pin!(self.consumer.next()).poll(context)
+        {
+            self.stashed = Some(next.map_or(Incoming::End, Incoming::Message));
+        }
+        let event = self.told.pop().map(Incoming::Event);
+        let next = event.or_else(|| self.stashed.take());
+        next.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    async fn next(&mut self) -> Incoming {
+        poll_fn(|context| self.poll(context)).await
+    }
+}
+
+struct Member<'a> {
+    reading: Reading<'a>,
+    group: &'a Id,
+    client: Client,
+    source: Source,
+    /// Whether people are told of partitions that come and go.
+    verbose: bool,
+    /// Whether it has ever joined.
+    joined: bool,
+    /// What was written and is not stored for good, of partitions that were lost; that was told.
+    lost: Vec<(PartitionId, Offset)>,
+}
+
+impl Member<'_> {
+    /// Says whether it was interrupted.
+    async fn read(
+        &mut self,
+        mut interrupt: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<bool, Problem> {
+        loop {
+            // What is there is taken without a pause; before there is one, the reader gets everything.
+            let there = first(pin!(self.source.next()), ready(())).await;
+            let incoming = match there {
+                First::Left(incoming) => incoming,
+                First::Right(()) => {
+                    self.reading.settle()?;
+                    match self.wait(interrupt.as_mut()).await {
+                        Waited::Incoming(incoming) => incoming,
+                        Waited::Interrupted => return Ok(true),
+                        Waited::Idle => {
+                            match first(interrupt.as_mut(), self.has_read_all()).await {
+                                First::Left(()) => return Ok(true),
+                                First::Right(Ok(false)) => continue,
+                                First::Right(Ok(true)) => return Ok(false),
+                                First::Right(Err(problem)) => return Err(problem),
+                            }
+                        }
+                    }
+                }
+            };
+            match incoming {
+                Incoming::End => return Ok(false),
+                Incoming::Event(event) => self.tell(&event)?,
+                Incoming::Message(Ok(message)) => self.reading.take(Ok(message))?,
+                Incoming::Message(Err(error)) => self.take_error(error)?,
+            }
+            if self.reading.is_done() {
+                return Ok(false);
+            }
+            if self.reading.gathered >= GATHER_SIZE {
+                self.reading.settle()?;
+                if let First::Left(()) = first(interrupt.as_mut(), ready(())).await {
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    /// A partition that cannot be read leaves the others; everything else ends it.
+    fn take_error(&mut self, error: Error) -> Result<(), Problem> {
+        if matches!(error, Error::PartitionFailed { .. }) {
+            self.reading.take(Err(error))
+        } else {
+            let topic = &self.reading.arguments.topic;
+            Err(explained(error, topic, self.group))
+        }
+    }
+
+    async fn wait(&mut self, interrupt: Pin<&mut impl Future<Output = ()>>) -> Waited {
+        let arguments = self.reading.arguments;
+        let next = async {
+            if arguments.follow {
+                return Some(self.source.next().await);
+            }
+            let idle = arguments.idle.unwrap_or(IDLE);
+            tokio::time::timeout(idle, self.source.next()).await.ok()
+        };
+        match first(interrupt, next).await {
+            First::Left(()) => Waited::Interrupted,
+            First::Right(Some(incoming)) => Waited::Incoming(incoming),
+            First::Right(None) => Waited::Idle,
+        }
+    }
+
+    /// Whether the group has read all that there is in the member's partitions, and none is on its way to it.
+    async fn has_read_all(&self) -> Result<bool, Problem> {
+        let consumer = &self.source.consumer;
+        // What is not stored is either still to be, or somebody else's by now.
+        if consumer.store().await.is_err() {
+            return Ok(false);
+        }
+        let Some(member) = consumer.member() else {
+            return Ok(false);
+        };
+        let topic = self.reading.arguments.topic.clone();
+        let details = self
+            .client
+            .describe_consumer_group(topic.stream, topic.topic, consumer.group())
+            .await;
+        match details {
+            Ok(details) => Ok(is_through(&details, member)),
+            Err(error) if error.is_retryable() => Ok(false),
+            Err(error) => Err(explained(error, &self.reading.arguments.topic, self.group)),
+        }
+    }
+
+    /// Tells of an event whoever wants to know.
+    fn tell(&mut self, event: &GroupEvent) -> Result<(), Problem> {
+        if let GroupEvent::Lost {
+            partition,
+            unstored: Some(offset),
+            ..
+        } = event
+        {
+            self.lost.push((*partition, *offset));
+        }
+        let again = self.joined;
+        self.joined |= matches!(event, GroupEvent::Joined { .. });
+        if let Some(told) = for_people(event, self.group, again)
+            && (told.important || self.verbose)
+        {
+            eprintln!("cohort: {}", told.text);
+        }
+        if self.reading.arguments.events {
+            self.reading.output.line(&json_line(&for_programs(event)))?;
+        }
+        Ok(())
+    }
+
+    /// Stores what was written and leaves, however reading has ended; says whether it was interrupted.
+    async fn leave(mut self, ended: Result<bool, Problem>) -> Result<bool, Problem> {
+        let settled = self.reading.settle();
+        // What nobody reads any more is never processed; there is nothing to wait for.
+        let timeout = if settled.is_err() || self.reading.output.is_gone() {
+            Duration::ZERO
+        } else {
+            STORE_TIMEOUT
+        };
+        let left = self.source.consumer.close_within(timeout).await;
+        let interrupted = ended?;
+        settled?;
+        match left {
+            // It was told when it was lost.
+            Err(Error::NotStored {
+                partition, offset, ..
+            }) if self.lost.contains(&(partition, offset)) => {}
+            left => left?,
+        }
+        if self.verbose {
+            eprintln!("cohort: left: consumer group {}", self.group);
+        }
+        if self.reading.arguments.events {
+            let left = json!({ "event": "left" });
+            self.reading.output.line(&json_line(&left))?;
+            self.reading.output.flush()?;
+        }
+        self.reading.check()?;
+        Ok(interrupted)
+    }
+}
+
+/// Whether nothing is left for this member, now or soon.
+fn is_through(details: &ConsumerGroupDetails, member: MemberId) -> bool {
+    let is_through = |partition: &cohort::OwnershipDetails| match &partition.moving {
+        Some(moving) => moving.to != Some(member),
+        None => {
+            let own = partition
+                .owner
+                .as_ref()
+                .is_some_and(|owner| owner.member == member);
+            !own || match &partition.progress {
+                Ok(progress) => progress.lag == 0,
+                Err(code) => *code == ErrorCode::PartitionDamaged,
+            }
+        }
+    };
+    !details.summary.plan_pending && details.partitions.iter().all(is_through)
+}
