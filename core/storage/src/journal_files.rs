@@ -134,6 +134,9 @@ pub(crate) struct JournalFile {
     /// Writes past the page cache, which copies nothing and leaves a flush nothing to collect. Absent where the
     /// file system does not offer that.
     direct: Option<File>,
+    /// The same, and a write returns only when its bytes are on the disk: the kernel writes and flushes
+    /// without waking this thread in between.
+    durable: Option<File>,
 }
 
 impl JournalFile {
@@ -141,7 +144,26 @@ impl JournalFile {
         let mut options = OpenOptions::new();
         let cached = options.read(true).write(true).open(path)?;
         let direct = options.custom_flags(libc::O_DIRECT).open(path).ok();
-        Ok(Self { cached, direct })
+        let flags = libc::O_DIRECT | libc::O_DSYNC;
+        let durable = options.custom_flags(flags).open(path).ok();
+        Ok(Self {
+            cached,
+            direct,
+            durable,
+        })
+    }
+
+    /// Writes a frame and makes it durable. What was written otherwise before is not made durable by that.
+    pub(crate) fn write_durable(&self, frame: &[u8], position: u64) -> io::Result<()> {
+        if let Some(durable) = &self.durable {
+            match durable.write_all_at(frame, position) {
+                // The disk's blocks are larger than a frame's alignment.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+                written => return written,
+            }
+        }
+        self.write(frame, position)?;
+        self.cached.sync_data()
     }
 
     /// Writes a frame. The two ways may be mixed: the kernel keeps the page cache in step with the disk.

@@ -393,13 +393,28 @@ impl Writer {
         }
     }
 
+    /// Writes a frame. Nearly always its flush is next, and goes with it.
+    fn write(&mut self, file: FileId, position: u64) -> Result<(), Error> {
+        let path = self.open(file)?;
+        let next = self.journal.next_effect();
+        let open = &self.open[&file];
+        if matches!(next, Some(Effect::Flush { file: flushed }) if flushed == file) {
+            let written = open.write_durable(self.journal.frame(), position);
+            written.map_err(Error::io("write and flush", &path))?;
+            self.journal.handle(Input::Flushed);
+            return Ok(());
+        }
+        let written = open.write(self.journal.frame(), position);
+        written.map_err(Error::io("write", &path))?;
+        match next {
+            Some(next) => self.carry_out(next),
+            None => Ok(()),
+        }
+    }
+
     fn carry_out(&mut self, effect: Effect) -> Result<(), Error> {
         match effect {
-            Effect::Write { file, position } => {
-                let path = self.open(file)?;
-                let written = self.open[&file].write(self.journal.frame(), position);
-                written.map_err(Error::io("write", &path))?;
-            }
+            Effect::Write { file, position } => self.write(file, position)?,
             Effect::Zero {
                 file,
                 position,
