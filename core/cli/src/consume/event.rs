@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cohort::{GroupEvent, Id, PartitionId};
+use cohort::{GroupEvent, Id, LossReason, PartitionId};
 use serde_json::{Value, json};
 
 /// What people are told: the sentence, and whether it is told unasked, since something is wrong.
@@ -47,6 +47,10 @@ pub(super) fn for_people(event: &GroupEvent, group: &Id, again: bool) -> Option<
             reason,
             unstored,
         } => match unstored {
+            // The server lets it go as soon as it sees that there is nothing left to store.
+            None if *reason == LossReason::Reassigned => usual(format!(
+                "taken: partition {partition}; what was written of it is stored"
+            )),
             None => usual(format!("lost: partition {partition}: {reason}")),
             Some(offset) => important(format!(
                 "lost: partition {partition}: {reason}; what was written of it up to offset {offset} is not all stored, \
@@ -172,11 +176,10 @@ fn seconds(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use cohort::{
-        ClientError, ConsumerError, ConsumerGroupId, Epoch, FencingToken, LossReason, MemberId,
-        Offset,
+        ClientError, ConsumerError, ConsumerGroupId, Epoch, FencingToken, MemberId, Offset,
     };
 
-    use super::{Duration, GroupEvent, Id, PartitionId, for_people, for_programs};
+    use super::{Duration, GroupEvent, Id, LossReason, PartitionId, for_people, for_programs};
     use crate::{golden::assert_golden, output::json_line};
 
     fn events() -> Vec<GroupEvent> {
@@ -209,6 +212,7 @@ mod tests {
             },
             GroupEvent::Revoked { partition },
             lost(LossReason::Reassigned, None),
+            lost(LossReason::Left, None),
             lost(LossReason::SessionLost, Some(17)),
             GroupEvent::Stalled {
                 idle: Duration::from_mins(5),

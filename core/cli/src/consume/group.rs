@@ -68,8 +68,8 @@ pub(super) async fn run(
         lost: Vec::new(),
     };
     let ended = member.read(interrupt.as_mut()).await;
-    let code = match first(interrupt.as_mut(), member.leave(ended)).await {
-        // Whoever presses ctrl-C once more does not want to wait for it.
+    // Whoever presses ctrl-C once more does not want to wait for it.
+    let code = match first(pin!(interrupted()), member.leave(ended)).await {
         First::Left(()) => return Ok(INTERRUPTED),
         First::Right(interrupted) => {
             // There is no other way to end following.

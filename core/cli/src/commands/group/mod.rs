@@ -76,7 +76,7 @@ pub(super) async fn run(client: &Client, command: GroupCommand) -> Result<String
             client
                 .remove_member(stream, topic, id, member.into())
                 .await
-                .map_err(|error| explained(error, &group.topic, &group.group))?;
+                .map_err(|error| not_removed(error, &group))?;
             let sentence = format!(
                 "member {member} of consumer group {} is removed",
                 group.group
@@ -97,6 +97,21 @@ async fn find(client: &Client, group: &GroupArguments) -> Result<ConsumerGroupDe
     let (stream, topic, id) = words(group);
     let found = client.describe_consumer_group(stream, topic, id).await;
     found.map_err(|error| explained(error, &group.topic, &group.group))
+}
+
+/// The advice of the code is for the member.
+fn not_removed(error: Error, group: &GroupArguments) -> Problem {
+    let missing = error.code() == Some(ErrorCode::ConsumerGroupMemberNotFound);
+    let TopicArguments { stream, topic } = &group.topic;
+    let problem = explained(error, &group.topic, &group.group);
+    if missing {
+        problem.with_hint(format!(
+            "see its members with `cohort group describe {stream} {topic} {}`",
+            group.group
+        ))
+    } else {
+        problem
+    }
 }
 
 /// A problem with a consumer group; of one that is not there, how it is made.

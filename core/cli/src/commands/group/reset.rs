@@ -179,22 +179,24 @@ fn standing_after(
     policy: GroupStart,
     at_time: Option<Offset>,
 ) -> Standing {
+    let since = || at_time.unwrap_or(progress.end);
     let (stored, next) = match target {
-        ResetTarget::Offset(stored) => (Some(stored), stored.next()),
-        ResetTarget::Earliest => (before(progress.start), progress.start),
-        ResetTarget::Latest => (before(progress.end), progress.end),
-        ResetTarget::Timestamp(_) => {
-            let next = at_time.unwrap_or(progress.end);
-            (before(next), next)
-        }
-        ResetTarget::Nothing => {
-            let next = match policy {
-                GroupStart::Earliest => progress.start,
-                GroupStart::Latest => progress.end,
-                GroupStart::Timestamp(_) => at_time.unwrap_or(progress.end),
-            };
-            (None, next)
-        }
+        // Only what there is can be processed.
+        ResetTarget::Offset(stored) => match progress.end.0.checked_sub(1) {
+            Some(last) => {
+                let stored = stored.min(Offset(last));
+                (Some(stored), stored.next())
+            }
+            None => (None, progress.start),
+        },
+        ResetTarget::Earliest => (None, progress.start),
+        ResetTarget::Latest => (None, progress.end),
+        ResetTarget::Timestamp(_) => (None, since()),
+        ResetTarget::Nothing => match policy {
+            GroupStart::Earliest => (None, progress.start),
+            GroupStart::Latest => (None, progress.end),
+            GroupStart::Timestamp(_) => (None, since()),
+        },
     };
     let next = next.max(progress.start);
     Standing {
@@ -202,10 +204,6 @@ fn standing_after(
         next,
         lag: progress.end.0.saturating_sub(next.0),
     }
-}
-
-fn before(next: Offset) -> Option<Offset> {
-    next.0.checked_sub(1).map(Offset)
 }
 
 fn show(group: &ConsumerGroupDetails, changes: &[Change], dry_run: bool, format: Format) -> String {
@@ -280,28 +278,21 @@ mod tests {
         let since = GroupStart::Timestamp(Timestamp(7));
         let (earliest, latest) = (GroupStart::Earliest, GroupStart::Latest);
         let found = Some(Offset(40));
+        let offset = |stored| ResetTarget::Offset(Offset(stored));
         for (target, policy, at_time, expected) in [
-            (ResetTarget::Earliest, latest, None, (Some(9), 10, 90)),
-            (ResetTarget::Latest, earliest, None, (Some(99), 100, 0)),
+            (ResetTarget::Earliest, latest, None, (None, 10, 90)),
+            (ResetTarget::Latest, earliest, None, (None, 100, 0)),
             (ResetTarget::Nothing, earliest, None, (None, 10, 90)),
             (ResetTarget::Nothing, latest, None, (None, 100, 0)),
             (ResetTarget::Nothing, since, found, (None, 40, 60)),
-            (
-                ResetTarget::Offset(Offset(60)),
-                earliest,
-                None,
-                (Some(60), 61, 39),
-            ),
+            (offset(60), earliest, None, (Some(60), 61, 39)),
             // What is gone cannot be read again.
-            (
-                ResetTarget::Offset(Offset(4)),
-                earliest,
-                None,
-                (Some(4), 10, 90),
-            ),
-            (time, earliest, found, (Some(39), 40, 60)),
+            (offset(4), earliest, None, (Some(4), 10, 90)),
+            // What is not there yet is not processed.
+            (offset(500), earliest, None, (Some(99), 100, 0)),
+            (time, earliest, found, (None, 40, 60)),
             // Nothing is that new yet.
-            (time, earliest, None, (Some(99), 100, 0)),
+            (time, earliest, None, (None, 100, 0)),
         ] {
             let after = standing_after(&progress, target, policy, at_time);
             let stored = after.stored.map(|offset| offset.0);
