@@ -120,6 +120,62 @@ fn a_ping_that_is_stopped_sums_up() {
     });
 }
 
+#[test]
+fn a_member_that_is_stopped_stores_what_it_wrote_and_leaves() {
+    for (follow, code) in [(true, 0), (false, 130)] {
+        run(async {
+            let mut fake = Fake::start().await;
+            let words = [
+                "consume", "s", "t", "--group", "g", "-o", "json", "--events",
+            ];
+            let how = if follow {
+                ["--follow", "-v"].as_slice()
+            } else {
+                &["--idle", "1h", "-v"]
+            };
+            let child = start(&fake, &[words.as_slice(), how].concat());
+            fake.request_of(cohort::Command::StoreConsumerOffset).await;
+            signal(&child, Signal::TERM);
+            fake.request_of(cohort::Command::LeaveConsumerGroup).await;
+            fake.request_of(cohort::Command::Logout).await;
+            let output = end(child).await;
+            let (told, error) = (text(&output.stdout), text(&output.stderr));
+            assert_eq!(output.status.code(), Some(code), "{error}");
+            let lines = told.lines().collect::<Vec<_>>();
+            assert_eq!(lines[0], r#"{"event":"joined","group":6,"member":8}"#);
+            assert_eq!(
+                lines[1],
+                r#"{"event":"assigned","partitions":[{"partition":0,"epoch":40},{"partition":1,"epoch":41}]}"#
+            );
+            let message = r#"{"partition":1,"offset":2,"epoch":41,"appended":1,"payload":""}"#;
+            assert!(lines.contains(&message), "{told}");
+            assert_eq!(lines.last(), Some(&r#"{"event":"left"}"#));
+            let expected = "cohort: joined: member 8 of consumer group g\n\
+                cohort: assigned: partitions 0, 1\n\
+                cohort: left: consumer group g\n";
+            assert_eq!(error, expected);
+        });
+    }
+}
+
+#[test]
+fn a_member_that_has_its_count_leaves() {
+    run(async {
+        let mut fake = Fake::start().await;
+        let words = ["consume", "s", "t", "--group", "g", "--count", "2", "-o"];
+        let child = start(&fake, &[words.as_slice(), &["raw"]].concat());
+        fake.request_of(cohort::Command::StoreConsumerOffset).await;
+        fake.request_of(cohort::Command::LeaveConsumerGroup).await;
+        let output = end(child).await;
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{error}");
+        assert_eq!(
+            (text(&output.stdout).as_str(), error.as_str()),
+            ("\n\n", "")
+        );
+    });
+}
+
 /// A terminal: the side of whoever types, and that of the command.
 fn terminal() -> (File, File) {
     let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");

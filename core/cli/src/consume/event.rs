@@ -49,7 +49,7 @@ pub(super) fn for_people(event: &GroupEvent, group: &Id, again: bool) -> Option<
         } => match unstored {
             // The server lets it go as soon as it sees that there is nothing left to store.
             None if *reason == LossReason::Reassigned => usual(format!(
-                "taken: partition {partition}; what was written of it is stored"
+                "taken: partition {partition}, with nothing left to store"
             )),
             None => usual(format!("lost: partition {partition}: {reason}")),
             Some(offset) => important(format!(

@@ -39,15 +39,20 @@ pub(super) async fn run(client: &Client, arguments: &ResetArguments) -> Result<S
     let after = if arguments.dry_run {
         if group.summary.member_count > 0 && !arguments.force {
             let count = group.summary.member_count;
-            eprintln!("cohort: it would be refused without --force: the group has {count} members");
+            let members = if count == 1 { "member" } else { "members" };
+            eprintln!(
+                "cohort: it would be refused without --force: the group has {count} {members}"
+            );
         }
         predicted(client, &group, &wanted, target).await?
     } else {
-        let reset = match arguments.partition.is_empty() {
-            true => OffsetReset::all(target),
-            false => wanted.iter().fold(OffsetReset::none(), |reset, partition| {
-                reset.partition(*partition, target)
-            }),
+        let reset = if arguments.partition.is_empty() {
+            OffsetReset::all(target)
+        } else {
+            let none = OffsetReset::none();
+            wanted
+                .iter()
+                .fold(none, |reset, partition| reset.partition(*partition, target))
         };
         client
             .reset_offsets(
