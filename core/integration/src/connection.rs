@@ -529,7 +529,7 @@ pub fn store(
     }
 }
 
-fn page(result: &PollResult) -> Page {
+pub(crate) fn page(result: &PollResult) -> Page {
     let mut messages = Vec::new();
     let mut batches = Vec::new();
     for bytes in &result.batches {

@@ -4,18 +4,22 @@
 //! This library is the harness. [`Site`] is a directory with a configuration; it starts [`Server`]s, which
 //! never outlive the test. [`Connection`] speaks the protocol on a plain socket, malformed bytes included;
 //! for everything else there is the SDK. A [`Ledger`] notes what was sent and what was acknowledged, and
-//! compares it with what can be read. Nothing sleeps to wait for something else: [`until`] waits for the
+//! compares it with what can be read. A [`Group`] is a consumer group, a [`Member`] is one of its members, well
+//! behaved or not, and [`Deliveries`] notes which of them got which messages. Nothing sleeps to wait for something else: [`until`] waits for the
 //! condition, with a deadline.
 #![forbid(unsafe_code)]
 
 mod binaries;
 mod connection;
 mod damage;
+mod group;
 mod ledger;
 mod load;
 mod log;
+mod member;
 mod patience;
 mod payload;
+mod proxy;
 mod repetitions;
 mod server;
 mod site;
@@ -24,11 +28,14 @@ mod volume;
 pub use binaries::binary;
 pub use connection::{Connection, Frame, Page, batch, poll, send, store};
 pub use damage::{append, cut, flip_bit, is_zero, last_written, overwrite};
+pub use group::{DEFAULT_OPTIONS, Group, counter, fill, message, shares};
 pub use ledger::{Found, Ledger};
 pub use load::Load;
 pub use log::Log;
+pub use member::{Deliveries, Member};
 pub use patience::{PATIENCE, until};
 pub use payload::{Tag, payload};
+pub use proxy::Proxy;
 pub use repetitions::{is_full, repetitions};
 pub use server::{Ended, Process, Server};
 pub use site::{ROOT_PASSWORD, Site};
