@@ -174,6 +174,24 @@ pub const SETTINGS: &[Setting] = &[
         "Partitions of all topics.",
     ),
     count(
+        "cluster.limits.consumer_groups_per_topic",
+        up_to(MAXIMUM.consumer_groups_per_topic),
+        "1024",
+        "Consumer groups of one topic.",
+    ),
+    count(
+        "cluster.limits.members_per_group",
+        up_to(MAXIMUM.members_per_group),
+        "1024",
+        "Members of one consumer group.",
+    ),
+    count(
+        "cluster.limits.memberships_per_session",
+        up_to(MAXIMUM.memberships_per_session),
+        "1024",
+        "Consumer groups that one session is a member of.",
+    ),
+    count(
         "cluster.limits.producers_per_partition",
         (1, 65_536),
         "1024",
@@ -419,23 +437,13 @@ mod tests {
     }
 
     #[test]
-    fn catalog_limits_default_to_what_the_catalog_starts_with() {
-        for (name, value) in [
-            ("users", CatalogLimits::INITIAL.users),
-            ("sessions", CatalogLimits::INITIAL.sessions),
-            ("streams", CatalogLimits::INITIAL.streams),
-            (
-                "topics_per_stream",
-                CatalogLimits::INITIAL.topics_per_stream,
-            ),
-            (
-                "partitions_per_topic",
-                CatalogLimits::INITIAL.partitions_per_topic,
-            ),
-            ("partitions", CatalogLimits::INITIAL.partitions),
-        ] {
-            let setting = setting(&format!("cluster.limits.{name}")).unwrap();
-            assert_eq!(setting.default, value.to_string(), "{name}");
+    fn every_limit_of_the_catalog_has_the_key_that_its_refusals_name() {
+        let maxima = CatalogLimits::MAXIMUM.all();
+        for ((limit, initial), (_, maximum)) in CatalogLimits::INITIAL.all().into_iter().zip(maxima)
+        {
+            let path = format!("cluster.limits.{}", limit.name());
+            let expected = [u64::from(initial), 1, u64::from(maximum)];
+            assert_eq!(numbers(&path), expected, "{path}");
         }
     }
 
@@ -520,6 +528,12 @@ mod tests {
             ("topics in one stream", "topics_per_stream"),
             ("partitions in one topic", "partitions_per_topic"),
             ("partitions in all topics", "partitions"),
+            ("consumer groups of one topic", "consumer_groups_per_topic"),
+            ("members of one consumer group", "members_per_group"),
+            (
+                "consumer groups that one session is a member of",
+                "memberships_per_session",
+            ),
             (
                 "single consumers with an offset in one partition",
                 "consumers_per_partition",

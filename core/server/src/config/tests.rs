@@ -274,6 +274,25 @@ fn all_mistakes_are_said_at_once() {
 }
 
 #[test]
+fn each_limit_of_the_catalog_is_taken_from_its_own_key() {
+    let keys = catalog::Limits::INITIAL.all().map(|(limit, _)| limit);
+    // A topic cannot have more partitions than there are.
+    let text: String = (2..)
+        .zip(keys)
+        .map(|(value, limit)| match limit {
+            catalog::Limit::Partitions => "partitions = 100\n".to_owned(),
+            limit => format!("{} = {value}\n", limit.name()),
+        })
+        .collect();
+    let loaded = load_text(&format!("[cluster.limits]\n{text}")).unwrap();
+    let values = loaded.config.cluster.limits.catalog.all();
+    assert_eq!(
+        values.map(|(_, value)| value),
+        [2, 3, 4, 5, 6, 100, 8, 9, 10]
+    );
+}
+
+#[test]
 fn secret_is_never_shown() {
     let text = "[node]\nroot_password = 12345678\n";
     let problems = load_text(text).expect_err("a number");

@@ -227,7 +227,9 @@ impl ClusterLimits {
                 topics_per_stream: values.count("cluster.limits.topics_per_stream"),
                 partitions_per_topic: values.count("cluster.limits.partitions_per_topic"),
                 partitions: values.count("cluster.limits.partitions"),
-                ..catalog::Limits::INITIAL
+                consumer_groups_per_topic: values.count("cluster.limits.consumer_groups_per_topic"),
+                members_per_group: values.count("cluster.limits.members_per_group"),
+                memberships_per_session: values.count("cluster.limits.memberships_per_session"),
             },
             producers_per_partition: values.count("cluster.limits.producers_per_partition"),
             consumers_per_partition: values.count("cluster.limits.consumers_per_partition"),
