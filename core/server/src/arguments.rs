@@ -73,7 +73,15 @@ fn parse_all(mut parser: Parser) -> Result<Arguments, lexopt::Error> {
             Arg::Long("check") => parsed.decide(Action::Check)?,
             Arg::Long("print-config") => parsed.decide(Action::PrintConfig)?,
             Arg::Long("print-example") => parsed.decide(Action::PrintExample)?,
-            Arg::Short('h') | Arg::Long("help") => parsed.decide(Action::Help)?,
+            // Whatever else is asked for: who asks for help wants to know what that means.
+            Arg::Short('h') | Arg::Long("help") => {
+                return Ok(Arguments {
+                    action: Action::Help,
+                    cut: false,
+                    file: None,
+                    settings: Vec::new(),
+                });
+            }
             Arg::Short('V') | Arg::Long("version") => parsed.decide(Action::Version)?,
             Arg::Long("cut") => parsed.cut = true,
             Arg::Value(value) if value == "recover" => parsed.decide(Action::Recover)?,
@@ -186,6 +194,21 @@ mod tests {
         ] {
             let error = parse_words(words).expect_err("a mistake");
             assert!(error.contains(part) && error.contains("--help"), "{error}");
+        }
+    }
+
+    #[test]
+    fn help_wins() {
+        for words in [
+            &["recover", "--help"][..],
+            &["recover", "--cut", "-h"],
+            &["--cut", "--help"],
+            &["--check", "--help"],
+            &["--help", "recover"],
+            &["--help", "--no-such-option"],
+        ] {
+            let parsed = parse_words(words).expect("help");
+            assert_eq!(parsed.action, Action::Help, "{words:?}");
         }
     }
 
