@@ -56,11 +56,25 @@ pub(super) fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>)
         .map(|candidate| (distance(word, candidate), candidate))
         .min();
     match nearest {
-        Some((distance, candidate)) if distance <= 1 + candidate.len() / 4 => {
+        Some((distance, candidate)) if distance <= tolerated(word, candidate) => {
             format!("; did you mean {candidate}?")
         }
         _ => String::new(),
     }
+}
+
+/// How many letters may be wrong. Whole words that are the same say nothing about the others, and in a
+/// short one few letters make another word.
+fn tolerated(word: &str, candidate: &str) -> usize {
+    let same = word
+        .bytes()
+        .zip(candidate.bytes())
+        .take_while(|(a, b)| a == b);
+    let same = same.count();
+    let ends_word = |byte: &u8| matches!(byte, b'.' | b'_');
+    let words = candidate.as_bytes()[..same].iter().rposition(ends_word);
+    let rest = candidate.len() - words.map_or(0, |end| end + 1);
+    1 + rest / 4
 }
 
 /// How many letters must be put in, left out or changed.
@@ -92,5 +106,27 @@ mod tests {
         );
         assert_eq!(did_you_mean("colour", known()), "");
         assert_eq!(distance("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn short_word_behind_a_table_is_not_excused_by_the_table() {
+        let meant = |word, known: &[&'static str]| did_you_mean(word, known.iter().copied());
+        assert_eq!(meant("node.foo", &["node.logs", "node.address"]), "");
+        assert_eq!(
+            meant("COHORT__NODE__FOO", &["COHORT__NODE__LOGS__LEVEL"]),
+            ""
+        );
+        assert_eq!(
+            meant("node.lgos", &["node.logs", "node.address"]),
+            "; did you mean node.logs?"
+        );
+        assert_eq!(
+            meant("node.shard", &["node.shards"]),
+            "; did you mean node.shards?"
+        );
+        assert_eq!(
+            meant("nod.shards", &["node.shards"]),
+            "; did you mean node.shards?"
+        );
     }
 }
