@@ -163,7 +163,7 @@ fn printed_configuration_shows_origins_and_masks_the_secret() {
     ];
     let variables = [
         ("COHORT__NODE__SHARDS", "3"),
-        ("COHORT__NODE__ROOT_PASSWORD", "hunter2"),
+        ("COHORT__NODE__ROOT_PASSWORD", "hunter22"),
     ];
     let output = place.run(&arguments, &variables);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -177,7 +177,7 @@ fn printed_configuration_shows_origins_and_masks_the_secret() {
     assert!(line("pin_cores = true").ends_with("# command line"));
     assert!(line("data_directory = \"data\"").ends_with("# default"));
     assert!(line("# root_password = \"(masked)\"").ends_with("COHORT__NODE__ROOT_PASSWORD"));
-    assert!(!text.contains("hunter2"));
+    assert!(!text.contains("hunter22"));
 
     fs::write(place.0.path().join("printed.toml"), &text).expect("write what was printed");
     let output = place.run(&["-c", "printed.toml", "--check"], &[]);

@@ -82,5 +82,5 @@ pub use request::{
     SendMessages, SendSection, StoreConsumerOffset, StoreSection, SyncConsumerGroup,
     UpdateConsumerGroup, UpdateStream, UpdateTopic, UpdateUser,
 };
-pub use secret::{Password, SessionSecret};
+pub use secret::{PASSWORD_SIZE_MAX, PASSWORD_SIZE_MIN, Password, SessionSecret};
 pub use time::{Time, Timestamp};

@@ -5,6 +5,12 @@ use core::fmt;
 
 use crate::{DecodeError, Reader, Writer, field::Field};
 
+/// The fewest bytes of a password that a user is given.
+pub const PASSWORD_SIZE_MIN: usize = 8;
+
+/// The most bytes of a password.
+pub const PASSWORD_SIZE_MAX: usize = u8::MAX as usize;
+
 /// A password as the user typed it, 1 to 255 bytes. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(pub String);

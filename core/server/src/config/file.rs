@@ -164,7 +164,7 @@ impl File<'_> {
 
     /// The value as it stands in the file, unless it is secret.
     fn shown(&self, setting: &Setting, value: &Spanned<DeValue<'_>>) -> String {
-        if setting.kind == super::Kind::Secret {
+        if matches!(setting.kind, super::Kind::Secret { .. }) {
             return "(masked)".into();
         }
         let text = &self.text[value.span()];

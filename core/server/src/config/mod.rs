@@ -183,7 +183,7 @@ impl Loading {
         match setting.parse(text) {
             Ok(value) => self.set(setting, value, origin),
             Err(refusal) => {
-                let shown = if setting.kind == Kind::Secret {
+                let shown = if matches!(setting.kind, Kind::Secret { .. }) {
                     "(masked)"
                 } else {
                     text

@@ -266,7 +266,10 @@ pub const SETTINGS: &[Setting] = &[
     ),
     other(
         "node.root_password",
-        Kind::Secret,
+        Kind::Secret {
+            min: wire::PASSWORD_SIZE_MIN,
+            max: wire::PASSWORD_SIZE_MAX,
+        },
         "",
         "Password with which the first start creates the user root; not needed afterwards. Not set: a random one is made and printed once.",
     ),

@@ -300,14 +300,41 @@ fn secret_is_never_shown() {
         !problems[0].to_string().contains("12345678"),
         "{problems:?}"
     );
-    let loaded = load_text("[node]\nroot_password = \"hunter2\"\n").unwrap();
+    let loaded = load_text("[node]\nroot_password = \"hunter22\"\n").unwrap();
     assert_eq!(
         loaded.config.node.root_password,
-        Some(Password("hunter2".into()))
+        Some(Password("hunter22".into()))
     );
     let shown = format!("{} {loaded:?}", print_effective(&loaded.entries));
     assert!(!shown.contains("hunter2"), "{shown}");
     assert!(shown.contains("root_password = \"(masked)\""), "{shown}");
+}
+
+#[test]
+fn password_of_root_is_held_to_the_limits_of_every_password() {
+    let load_password = |password: &str| {
+        load_bytes(
+            b"[node]\n",
+            &[],
+            &[("COHORT__NODE__ROOT_PASSWORD", password)],
+        )
+        .map(|_| ())
+    };
+    for length in [0, 3, 7, 256] {
+        let password = "x".repeat(length);
+        let text = load_password(&password).expect_err("too short or too long")[0].to_string();
+        for part in [
+            "COHORT__NODE__ROOT_PASSWORD",
+            &format!("(masked): {length} bytes"),
+            "allowed: 8 to 255 bytes",
+        ] {
+            assert!(text.contains(part), "no {part:?} in {text:?}");
+        }
+        assert!(length == 0 || !text.contains(&password), "{text}");
+    }
+    for length in [8, 255] {
+        assert_eq!(load_password(&"x".repeat(length)), Ok(()));
+    }
 }
 
 #[test]
@@ -481,7 +508,7 @@ fn production_file_is_what_the_table_says() {
         );
         assert_eq!(
             entry.origin == Origin::Default,
-            entry.setting.kind == Kind::Secret
+            matches!(entry.setting.kind, Kind::Secret { .. })
         );
     }
 }

@@ -66,7 +66,12 @@ pub enum Kind {
     /// A path; a relative one starts at the working directory.
     Path,
     /// Text that is never shown. Need not be set.
-    Secret,
+    Secret {
+        /// The least allowed, bytes.
+        min: usize,
+        /// The most allowed, bytes.
+        max: usize,
+    },
 }
 
 /// A setting's value, checked against its kind.
@@ -165,8 +170,10 @@ impl Setting {
             Kind::Address => text.parse().map(Value::Address).map_err(|_| refuse()),
             Kind::Path if text.is_empty() => Err("an empty path".into()),
             Kind::Path => Ok(Value::Path(PathBuf::from(text))),
-            Kind::Secret if text.is_empty() => Err("an empty secret".into()),
-            Kind::Secret => Ok(Value::Secret(text.to_owned())),
+            Kind::Secret { min, max } if !(min..=max).contains(&text.len()) => {
+                Err(format!("{} bytes; {}", text.len(), self.kind.allowed()))
+            }
+            Kind::Secret { .. } => Ok(Value::Secret(text.to_owned())),
         }
     }
 
@@ -204,7 +211,7 @@ impl Kind {
             Self::Choice(_) => "one of the words allowed",
             Self::Address => "an IP address with a port",
             Self::Path => "a path",
-            Self::Secret => "text",
+            Self::Secret { .. } => "text",
         }
     }
 
@@ -230,7 +237,7 @@ impl Kind {
             Self::Choice(words) => format!("allowed: \"{}\"", words.join("\", \"")),
             Self::Address => "allowed: such as 127.0.0.1:5100 or [::1]:5100".into(),
             Self::Path => "allowed: any path".into(),
-            Self::Secret => "allowed: any text".into(),
+            Self::Secret { min, max } => format!("allowed: {min} to {max} bytes of text"),
         }
     }
 }

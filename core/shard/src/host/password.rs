@@ -4,7 +4,8 @@ use alloc::{collections::BTreeMap, format, string::String};
 
 use catalog::Operation;
 use wire::{
-    ClientId, ErrorCode, Failure, Identifier, Op, Password, Request, SessionSecret, UserId,
+    ClientId, ErrorCode, Failure, Identifier, Op, PASSWORD_SIZE_MIN, Password, Request,
+    SessionSecret, UserId,
 };
 
 use crate::{
@@ -304,9 +305,6 @@ impl MetadataHost {
         }
     }
 }
-
-/// The fewest bytes of a password.
-const PASSWORD_SIZE_MIN: usize = 8;
 
 fn check_password(password: &Password) -> Result<(), Failure> {
     let size = password.0.len();
