@@ -133,7 +133,6 @@ struct Source {
     stashed: Option<Incoming>,
 }
 
-#[expect(clippy::large_enum_variant, reason = "there is one of it at a time")]
 enum Incoming {
     Event(GroupEvent),
     Message(Result<Received, Error>),
@@ -342,4 +341,64 @@ fn is_through(details: &ConsumerGroupDetails, member: MemberId) -> bool {
         }
     };
     !details.summary.plan_pending && details.partitions.iter().all(is_through)
+}
+
+#[cfg(test)]
+mod tests {
+    use cohort::{Epoch, PartitionMove, Timestamp};
+
+    use super::{ConsumerGroupDetails, ErrorCode, MemberId, is_through};
+    use crate::commands::group::sample;
+
+    const OWN: MemberId = MemberId(1);
+
+    /// Member 1 has read all of partitions 0 and 2, member 2 has not begun with partition 1.
+    fn group() -> ConsumerGroupDetails {
+        let mut group = sample::group();
+        group.partitions[0] = sample::partition(0, Some(1), Some(99));
+        group
+    }
+
+    #[test]
+    fn a_member_is_through_when_its_own_partitions_are_read() {
+        assert!(is_through(&group(), OWN));
+        assert!(!is_through(&group(), MemberId(2)));
+        // Whoever has none is not waited for.
+        assert!(is_through(&group(), MemberId(3)));
+        let mut behind = group();
+        behind.partitions[2] = sample::partition(2, Some(1), Some(98));
+        assert!(!is_through(&behind, OWN));
+    }
+
+    #[test]
+    fn what_is_on_its_way_to_a_member_is_waited_for() {
+        let planned = |to| PartitionMove {
+            to: Some(to),
+            planned: Epoch(20),
+            since: Timestamp(1),
+            reset: None,
+            waits_for: None,
+            time_left_ms: None,
+        };
+        let mut moving = group();
+        moving.partitions[1].moving = Some(planned(OWN));
+        assert!(!is_through(&moving, OWN));
+        // What it gives up is for the other to read.
+        let mut leaving = group();
+        leaving.partitions[0] = sample::partition(0, Some(1), Some(10));
+        leaving.partitions[0].moving = Some(planned(MemberId(2)));
+        assert!(is_through(&leaving, OWN));
+        let mut pending = group();
+        pending.summary.plan_pending = true;
+        assert!(!is_through(&pending, OWN));
+    }
+
+    #[test]
+    fn what_is_not_known_yet_is_waited_for_and_what_is_damaged_is_not() {
+        let mut unknown = group();
+        unknown.partitions[0].progress = Err(ErrorCode::NotReady);
+        assert!(!is_through(&unknown, OWN));
+        unknown.partitions[0].progress = Err(ErrorCode::PartitionDamaged);
+        assert!(is_through(&unknown, OWN));
+    }
 }

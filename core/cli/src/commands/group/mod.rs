@@ -1,6 +1,8 @@
 //! `cohort group`.
 
 mod reset;
+#[cfg(test)]
+pub(crate) mod sample;
 mod show;
 
 use cohort::{Client, ConsumerGroupDetails, Error, ErrorCode, Id};
@@ -23,11 +25,8 @@ pub(super) async fn run(client: &Client, command: GroupCommand) -> Result<String
             output,
         } => {
             let options = options.options(time::now());
-            let TopicArguments { stream, topic } = topic;
-            let made = client
-                .create_consumer_group(stream, topic, &name, options)
-                .await?;
-            summaries(&[made]).single(output.output)
+            let made = client.create_consumer_group(topic.stream, topic.topic, &name, options);
+            summaries(&[made.await?]).single(output.output)
         }
         GroupCommand::List { topic, output } => {
             let groups = client.consumer_groups(topic.stream, topic.topic).await?;
@@ -58,11 +57,10 @@ pub(super) async fn run(client: &Client, command: GroupCommand) -> Result<String
             output,
         } => {
             let found = find(client, &group).await?;
-            let id = found.summary.id;
+            let (id, name) = (found.summary.id, &found.summary.name);
             client
                 .delete_consumer_group(found.stream.0, found.topic.0, id.0, force)
                 .await?;
-            let name = &found.summary.name;
             let sentence = format!("consumer group {name} (#{id}) is deleted");
             let object = json!({ "deleted": { "id": id.0, "name": name } });
             done(output.output, &sentence, &object)
@@ -73,10 +71,8 @@ pub(super) async fn run(client: &Client, command: GroupCommand) -> Result<String
             output,
         } => {
             let (stream, topic, id) = words(&group);
-            client
-                .remove_member(stream, topic, id, member.into())
-                .await
-                .map_err(|error| not_removed(error, &group))?;
+            let removed = client.remove_member(stream, topic, id, member.into()).await;
+            removed.map_err(|error| not_removed(error, &group))?;
             let sentence = format!(
                 "member {member} of consumer group {} is removed",
                 group.group
