@@ -23,7 +23,8 @@ pub struct FencingToken {
 /// Why a partition was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LossReason {
-    /// The assignment no longer has it: the time to give it up was over, or its offset was reset.
+    /// The assignment no longer has it: it was to go to another member and everything served of it was stored
+    /// already, the time to give it up was over, or its offset was reset.
     Reassigned,
     /// The server refused what was asked under its epoch: somebody newer owns it.
     Fenced(Failure),
