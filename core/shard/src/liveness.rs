@@ -80,6 +80,13 @@ pub(crate) struct Timeouts {
     pub(crate) session_timeout: u64,
 }
 
+impl Timeouts {
+    /// Without a connection: never longer than with one.
+    fn lost(&self) -> u64 {
+        self.disconnect_grace.min(self.session_timeout)
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     client: ClientId,
@@ -95,6 +102,9 @@ struct Clock {
 pub(crate) struct Clocks {
     timeouts: Timeouts,
     sessions: BTreeMap<SessionNumber, Clock>,
+    /// Sessions without a connection, by the time when they lost the last one.
+    /// Invariant: exactly those whose clock says `lost`.
+    lost: BTreeSet<(u64, SessionNumber)>,
     /// Whose end was proposed and is not committed yet.
     expiring: BTreeSet<SessionNumber>,
 }
@@ -104,6 +114,7 @@ impl Clocks {
         Self {
             timeouts,
             sessions: BTreeMap::new(),
+            lost: BTreeSet::new(),
             expiring: BTreeSet::new(),
         }
     }
@@ -120,7 +131,9 @@ impl Clocks {
     }
 
     pub(crate) fn end(&mut self, session: SessionNumber) {
-        self.sessions.remove(&session);
+        if let Some(clock) = self.sessions.remove(&session) {
+            self.lost.remove(&(clock.since, session));
+        }
         self.expiring.remove(&session);
     }
 
@@ -138,6 +151,7 @@ impl Clocks {
             Sign::Seen(session) => (session, 0),
         };
         if let Some(clock) = self.sessions.get_mut(&session) {
+            self.lost.remove(&(clock.since, session));
             clock.connections = clock.connections.saturating_add_signed(change);
             clock.lost = match sign {
                 Sign::Connected(..) => false,
@@ -145,7 +159,16 @@ impl Clocks {
                 Sign::Seen(_) => clock.lost,
             };
             clock.since = now;
+            if clock.lost {
+                self.lost.insert((now, session));
+            }
         }
+    }
+
+    /// When the time of the session that has been without a connection for the longest is over.
+    pub(crate) fn lost_due(&self) -> Option<u64> {
+        let (since, _) = self.lost.first()?;
+        Some(since.saturating_add(self.timeouts.lost()))
     }
 
     /// Everybody gets a full timeout: this node does not know how long they were silent. Connections
@@ -155,6 +178,7 @@ impl Clocks {
             clock.since = now;
             clock.lost = false;
         }
+        self.lost.clear();
         self.expiring.clear();
     }
 
@@ -165,21 +189,27 @@ impl Clocks {
         reason: EvictionReason,
         count: usize,
     ) -> Vec<(ClientId, SessionNumber)> {
-        let lost = reason == EvictionReason::Disconnected;
-        let Timeouts {
-            disconnect_grace,
-            session_timeout,
-        } = self.timeouts;
-        let limit = if lost {
-            disconnect_grace.min(session_timeout)
-        } else {
-            session_timeout
-        };
         let mut expired = Vec::new();
-        for (session, clock) in &self.sessions {
-            let over = clock.lost == lost && now.saturating_sub(clock.since) > limit;
-            if over && expired.len() < count && self.expiring.insert(*session) {
-                expired.push((clock.client, *session));
+        let mut take = |session: SessionNumber, clock: &Clock| {
+            if expired.len() < count && self.expiring.insert(session) {
+                expired.push((clock.client, session));
+            }
+        };
+        if reason == EvictionReason::Disconnected {
+            let limit = self.timeouts.lost();
+            let over = self
+                .lost
+                .iter()
+                .take_while(|(since, _)| now.saturating_sub(*since) >= limit);
+            for (_, session) in over {
+                take(*session, &self.sessions[session]);
+            }
+        } else {
+            let limit = self.timeouts.session_timeout;
+            for (session, clock) in &self.sessions {
+                if !clock.lost && now.saturating_sub(clock.since) >= limit {
+                    take(*session, clock);
+                }
             }
         }
         expired

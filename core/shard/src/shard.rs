@@ -740,7 +740,7 @@ impl Shard {
             }
             MeshMessage::Liveness(signs) => {
                 if let Some(host) = &mut self.metadata {
-                    host.on_signs(&signs, self.desk.now.monotonic);
+                    host.on_signs(&mut self.desk, &signs);
                 }
             }
         }
@@ -799,7 +799,7 @@ impl Shard {
             return;
         };
         if let Some(host) = &mut self.metadata {
-            host.on_signs(&signs, self.desk.now.monotonic);
+            host.on_signs(&mut self.desk, &signs);
         } else {
             self.desk.push(Effect::Mesh {
                 to: ShardId(0),

@@ -495,10 +495,11 @@ impl MetadataHost {
         }
     }
 
-    pub(crate) fn on_signs(&mut self, signs: &[Sign], now: u64) {
+    pub(crate) fn on_signs(&mut self, desk: &mut Desk, signs: &[Sign]) {
         for sign in signs {
-            self.clocks.on_sign(*sign, now);
+            self.clocks.on_sign(*sign, desk.now.monotonic);
         }
+        self.expire(desk);
     }
 
     /// Data groups have committed the fences of these moves.
@@ -519,27 +520,33 @@ impl MetadataHost {
     /// Proposes the end of sessions that were silent for too long.
     pub(crate) fn expire(&mut self, desk: &mut Desk) {
         let now = desk.now.monotonic;
-        if now < self.expiry_due || !self.member.serves() || !self.inaugurated {
+        if !self.member.serves() || !self.inaugurated {
+            return;
+        }
+        // Others wait for the partitions of whoever has lost its connection.
+        if self.clocks.lost_due().is_some_and(|due| due <= now) {
+            self.end_expired(desk, EvictionReason::Disconnected);
+        }
+        if now < self.expiry_due {
             return;
         }
         self.expiry_due = now.saturating_add(EXPIRY_INTERVAL);
+        self.end_expired(desk, EvictionReason::Expired);
         for operation in self.groups.due(now, TIMER_AGAIN) {
             self.submit(desk, vsr::Origin::Internal, &operation, Waiting::Timer);
         }
-        for reason in [EvictionReason::Disconnected, EvictionReason::Expired] {
-            let sessions = self.clocks.expired(now, reason, EXPIRE_AT_ONCE);
-            if !sessions.is_empty() {
-                let operation = Operation::EndSessions {
-                    sessions: sessions.clone(),
-                    reason,
-                };
-                self.submit(
-                    desk,
-                    vsr::Origin::Internal,
-                    &operation,
-                    Waiting::Expiry(sessions),
-                );
-            }
+    }
+
+    fn end_expired(&mut self, desk: &mut Desk, reason: EvictionReason) {
+        let now = desk.now.monotonic;
+        let sessions = self.clocks.expired(now, reason, EXPIRE_AT_ONCE);
+        if !sessions.is_empty() {
+            let operation = Operation::EndSessions {
+                sessions: sessions.clone(),
+                reason,
+            };
+            let waiting = Waiting::Expiry(sessions);
+            self.submit(desk, vsr::Origin::Internal, &operation, waiting);
         }
     }
 
