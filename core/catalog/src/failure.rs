@@ -15,6 +15,7 @@ pub(crate) fn legal_name(name: &str) -> Result<(), Failure> {
         let text = match problem {
             NameProblem::Empty | NameProblem::TooLong { .. } => problem.to_string(),
             NameProblem::OnlyDigits
+            | NameProblem::ReadsAsId
             | NameProblem::ControlCharacter { .. }
             | NameProblem::OuterSpace => format!("{name:?}: {problem}"),
         };

@@ -121,13 +121,14 @@ impl Member {
     }
 }
 
-/// Checks an instance id: the rules for names, except that digits alone are allowed.
+/// Checks an instance id: the rules for names, except that it may look like an id, which nothing has that
+/// is named by it.
 ///
 /// # Errors
 /// The rule that it breaks.
 pub fn check_instance(instance: &str) -> Result<(), NameProblem> {
     match check_name(instance) {
-        Ok(()) | Err(NameProblem::OnlyDigits) => Ok(()),
+        Ok(()) | Err(NameProblem::OnlyDigits | NameProblem::ReadsAsId) => Ok(()),
         Err(problem) => Err(problem),
     }
 }

@@ -106,6 +106,7 @@ fn broken(name: &str, problem: NameProblem) -> String {
     match problem {
         NameProblem::Empty | NameProblem::TooLong { .. } => format!("{problem}"),
         NameProblem::OnlyDigits
+        | NameProblem::ReadsAsId
         | NameProblem::ControlCharacter { .. }
         | NameProblem::OuterSpace => format!("{name:?}: {problem}"),
     }

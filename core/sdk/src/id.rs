@@ -78,6 +78,7 @@ fn check_known(what: &'static str, name: &str) -> Result<(), Error> {
             NameProblem::OnlyDigits => format!("; the {what} with this id is #{name}"),
             NameProblem::Empty
             | NameProblem::TooLong { .. }
+            | NameProblem::ReadsAsId
             | NameProblem::ControlCharacter { .. }
             | NameProblem::OuterSpace => String::new(),
         };

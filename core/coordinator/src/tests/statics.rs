@@ -220,9 +220,9 @@ fn partitions_are_assigned_to_a_static_member_that_is_away() {
 }
 
 #[test]
-fn instance_ids_follow_the_rules_of_names_and_may_be_digits() {
+fn instance_ids_follow_the_rules_of_names_and_may_look_like_ids() {
     let mut table = Table::new(1);
-    for wrong in ["", " a", "a\n"] {
+    for wrong in ["", " a", "a\n", "#\n", "id:7 "] {
         let refused = table.try_join(fixed(1, wrong)).unwrap_err();
         assert_eq!(Failure::from(refused).code, ErrorCode::InvalidName);
     }
@@ -231,5 +231,7 @@ fn instance_ids_follow_the_rules_of_names_and_may_be_digits() {
         refused.to_string(),
         "instance id a name of 256 bytes exceeds the limit of 255"
     );
-    assert!(table.try_join(fixed(1, "7")).is_ok());
+    for right in (1..).zip(["7", "#7", "id:7"]) {
+        assert!(table.try_join(fixed(right.0, right.1)).is_ok());
+    }
 }

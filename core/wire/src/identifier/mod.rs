@@ -94,6 +94,9 @@ pub enum NameProblem {
     /// It could be taken for an id.
     #[error("a name must not consist of digits only")]
     OnlyDigits,
+    /// It begins as an id does where people write one: `#7`, `id:7`.
+    #[error("a name must not begin with # or id:, as ids do")]
+    ReadsAsId,
     /// It has a control character.
     #[error("a name must not have a control character (byte {position})")]
     ControlCharacter {
@@ -106,7 +109,7 @@ pub enum NameProblem {
 }
 
 /// Checks the rules for names of streams, topics, users, consumer groups and single consumers: 1 to 255
-/// bytes of UTF-8, not only digits, no control characters, no leading or trailing white space.
+/// bytes of UTF-8, not only digits, neither `#` nor `id:` at the beginning, no control characters, no leading or trailing white space.
 ///
 /// # Errors
 /// The first rule that is broken.
@@ -125,6 +128,10 @@ pub fn check_name(name: &str) -> Result<(), NameProblem> {
     }
     if name.starts_with(char::is_whitespace) || name.ends_with(char::is_whitespace) {
         return Err(NameProblem::OuterSpace);
+    }
+    // Last: instance ids may, and are held to all other rules.
+    if name.starts_with('#') || name.starts_with("id:") {
+        return Err(NameProblem::ReadsAsId);
     }
     Ok(())
 }

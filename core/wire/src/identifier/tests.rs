@@ -55,7 +55,8 @@ fn identifier_is_shown_so_that_ids_and_names_differ() {
 fn names_follow_the_rules() {
     let longest = "x".repeat(255);
     for name in [
-        "a", "7a", "a 7", "-1", "élise", "名前", "a.b/c", "７", &longest,
+        "a", "7a", "a 7", "-1", "élise", "名前", "a.b/c", "７", "a#7", "id", "id7", "Id:7",
+        &longest,
     ] {
         assert_eq!(check_name(name), Ok(()), "{name:?}");
         assert_eq!(Identifier::name(name), Ok(Identifier::Name(name.into())));
@@ -69,6 +70,11 @@ fn names_that_break_a_rule_are_told_which() {
         ("", NameProblem::Empty),
         ("7", NameProblem::OnlyDigits),
         ("0123456789", NameProblem::OnlyDigits),
+        ("#7", NameProblem::ReadsAsId),
+        ("#general", NameProblem::ReadsAsId),
+        ("id:7", NameProblem::ReadsAsId),
+        ("id:", NameProblem::ReadsAsId),
+        ("#a\nb", NameProblem::ControlCharacter { position: 2 }),
         ("a\nb", NameProblem::ControlCharacter { position: 1 }),
         ("é\u{7f}", NameProblem::ControlCharacter { position: 2 }),
         ("\u{85}", NameProblem::ControlCharacter { position: 0 }),
