@@ -26,3 +26,4 @@ mod scene;
 mod sessions;
 mod start;
 mod stopping;
+mod users;

@@ -1,8 +1,8 @@
 //! `cohort user`.
 
-use std::path::Path;
+use std::{fmt, path::Path};
 
-use cohort::{Client, Id, UserDetails};
+use cohort::{Client, ErrorCode, Id, UserDetails};
 use serde_json::json;
 
 use super::{done, time_cell};
@@ -30,24 +30,27 @@ pub(super) async fn run(context: &Context, command: UserCommand) -> Result<Strin
         }
         UserCommand::List { output } => table(&client.users().await?).list(output.output),
         UserCommand::Delete { user, output } => {
-            let found = client.user(user).await?;
-            client.delete_user(found.id).await?;
-            tell(&found, "deleted", output)
+            let subject = Subject::find(&client, user).await?;
+            client.delete_user(subject.id()).await?;
+            tell(&subject, "deleted", output)
         }
         UserCommand::Password {
             user,
             new_password_file,
             output,
         } => {
-            let found = client.user(user).await?;
-            let password = new_password(context, new_password_file.as_deref(), &found.name)?;
-            client.change_password(found.id, &own, &password).await?;
-            tell(&found, "changed", output)
+            let subject = Subject::find(&client, user).await?;
+            let password =
+                new_password(context, new_password_file.as_deref(), &subject.to_string())?;
+            client
+                .change_password(subject.id(), &own, &password)
+                .await?;
+            tell(&subject, "changed", output)
         }
         UserCommand::Rename { user, name, output } => {
-            let found = client.user(user).await?;
-            client.rename_user(found.id, &name).await?;
-            table(&[client.user(found.id).await?]).single(output.output)
+            let id = Subject::find(&client, user).await?.id();
+            client.rename_user(id.clone(), &name).await?;
+            table(&[client.user(id).await?]).single(output.output)
         }
         UserCommand::Activate { user, output } => set_active(&client, user, true, output).await?,
         UserCommand::Deactivate { user, output } => {
@@ -62,19 +65,62 @@ async fn set_active(
     active: bool,
     output: OutputArguments,
 ) -> Result<String, Problem> {
-    let found = client.user(user).await?;
-    client.set_user_active(found.id, active).await?;
-    Ok(table(&[client.user(found.id).await?]).single(output.output))
+    let id = Subject::find(client, user).await?.id();
+    client.set_user_active(id.clone(), active).await?;
+    Ok(table(&[client.user(id).await?]).single(output.output))
 }
 
-fn tell(user: &UserDetails, what: &str, output: OutputArguments) -> String {
+/// Whom a request is about.
+enum Subject {
+    Seen(UserDetails),
+    /// Whom the caller may not see. The request is sent nevertheless: its refusal says what is not allowed.
+    Unseen(Id),
+}
+
+impl Subject {
+    async fn find(client: &Client, user: Id) -> Result<Self, Problem> {
+        match client.user(user.clone()).await {
+            Ok(details) => Ok(Self::Seen(details)),
+            Err(error) if error.code() == Some(ErrorCode::Forbidden) => Ok(Self::Unseen(user)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// An id where there is one: it stays when the name changes.
+    fn id(&self) -> Id {
+        match self {
+            Self::Seen(details) => details.id.into(),
+            Self::Unseen(user) => user.clone(),
+        }
+    }
+}
+
+/// As it is asked for.
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seen(details) => f.write_str(&details.name),
+            Self::Unseen(user) => user.fmt(f),
+        }
+    }
+}
+
+fn tell(subject: &Subject, what: &str, output: OutputArguments) -> String {
     let whose = if what == "changed" {
         "the password of user"
     } else {
         "user"
     };
-    let sentence = format!("{whose} {} (#{}) is {what}", user.name, user.id);
-    let object = json!({ what: { "id": user.id.0, "name": user.name } });
+    let (user, object) = match subject {
+        Subject::Seen(UserDetails { id, name, .. }) => (
+            format!("{name} (#{id})"),
+            json!({ "id": id.0, "name": name }),
+        ),
+        Subject::Unseen(Id::Name(name)) => (name.clone(), json!({ "name": name })),
+        Subject::Unseen(Id::Number(id)) => (format!("#{id}"), json!({ "id": id })),
+    };
+    let sentence = format!("{whose} {user} is {what}");
+    let object = json!({ what: object });
     done(output.output, &sentence, &object)
 }
 
@@ -123,7 +169,7 @@ fn table(users: &[UserDetails]) -> Table {
 mod tests {
     use cohort::{Timestamp, UserId};
 
-    use super::{OutputArguments, UserDetails, table, tell};
+    use super::{OutputArguments, Subject, UserDetails, table, tell};
     use crate::{arguments::Format, golden::assert_golden};
 
     #[test]
@@ -140,10 +186,11 @@ mod tests {
         let output = OutputArguments {
             output: Format::Table,
         };
-        assert_golden("user-password.txt", &tell(&users[1], "changed", output));
+        let ann = Subject::Seen(users[1].clone());
+        assert_golden("user-password.txt", &tell(&ann, "changed", output));
         let output = OutputArguments {
             output: Format::Json,
         };
-        assert_golden("user-deleted.json", &tell(&users[1], "deleted", output));
+        assert_golden("user-deleted.json", &tell(&ann, "deleted", output));
     }
 }
