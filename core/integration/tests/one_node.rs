@@ -1,5 +1,6 @@
 //! One node: what it survives and what it refuses.
 
+mod application;
 mod extremes;
 mod fixture;
 mod frames;
@@ -26,4 +27,5 @@ mod scene;
 mod sessions;
 mod start;
 mod stopping;
+mod turnover;
 mod users;

@@ -2,74 +2,19 @@
 
 use std::{
     collections::BTreeSet,
-    future::Future,
     time::{Duration, Instant},
 };
 
-use cohort::{Client, Error, GroupConsumer, GroupConsumerBuilder, Received, StoreMode};
-use integration::{PATIENCE, Proxy, ROOT_PASSWORD, counter, until};
-use tokio::{runtime::Runtime, time::timeout};
+use cohort::{Error, Received, StoreMode};
+use integration::{Proxy, ROOT_PASSWORD, counter, until};
 use wire::{Command, Offset};
 
-use crate::scene::{Scene, hasty};
+use crate::{
+    application::Application,
+    scene::{Scene, hasty},
+};
 
 const MESSAGES: u64 = 1_000;
-
-/// An application: dropping its runtime is its sudden end, for nothing is sent any more.
-struct Application {
-    runtime: Runtime,
-    client: Client,
-}
-
-impl Application {
-    fn start(scene: &Scene) -> Self {
-        Self::at(&scene.server().url())
-    }
-
-    fn at(url: &str) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("make a runtime");
-        let client = runtime.block_on(Client::connect(url)).expect("connect");
-        Self { runtime, client }
-    }
-
-    fn join(
-        &self,
-        scene: &Scene,
-        set: impl FnOnce(GroupConsumerBuilder) -> GroupConsumerBuilder,
-    ) -> GroupConsumer {
-        let builder = self
-            .client
-            .consumer_group(scene.topic.stream, scene.topic.id, "billing");
-        self.run(set(builder).build()).expect("join")
-    }
-
-    fn run<T>(&self, work: impl Future<Output = T>) -> T {
-        let work = async { timeout(PATIENCE, work).await };
-        self.runtime.block_on(work).expect("it comes to an end")
-    }
-
-    /// Takes messages until there are so many of them.
-    fn take(&self, consumer: &mut GroupConsumer, count: u64) -> Vec<Received> {
-        self.run(async {
-            let mut taken = Vec::new();
-            while (taken.len() as u64) < count {
-                let next = consumer.next().await.expect("it goes on");
-                taken.push(next.expect("nothing fails"));
-            }
-            taken
-        })
-    }
-
-    fn stop_dead(self) {
-        self.runtime.shutdown_background();
-        // It would say good-bye, and has nothing to say it with.
-        drop(self.client);
-    }
-}
 
 fn offsets(messages: &[Received]) -> Vec<u64> {
     messages.iter().map(|message| message.offset().0).collect()

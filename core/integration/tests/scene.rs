@@ -80,6 +80,13 @@ impl Scene {
         scene
     }
 
+    /// Lets the server listen at the same address whenever it is started again.
+    pub(crate) fn stay(&mut self) {
+        let address = format!("\"{}\"", self.address());
+        let site = std::mem::take(&mut self.site);
+        self.site = site.with("node.address", &address);
+    }
+
     pub(crate) fn server(&self) -> &Server {
         self.server.as_ref().expect("it runs")
     }
