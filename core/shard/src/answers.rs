@@ -260,7 +260,7 @@ impl Shard {
             consumer: None,
             addresses,
         };
-        self.ask_offsets(slot, Gather::Topic(Some(details)), ask);
+        self.ask_offsets(slot, Gather::Topic(Some((op, details))), ask);
     }
 
     /// The catalog has told the consumer group; now the data groups tell how far it has got.
@@ -291,7 +291,7 @@ impl Shard {
             consumer: Some(OffsetsOf::Group(group)),
             addresses: addresses.collect(),
         };
-        self.ask_offsets(slot, Gather::Group(Some(details)), ask);
+        self.ask_offsets(slot, Gather::Group(Some((op, details))), ask);
     }
 
     /// Puts the answer of one group where it belongs.
@@ -337,7 +337,7 @@ impl Shard {
             (Gather::Offsets(results), Output::Offsets(told)) => {
                 collect_offsets(results, told, primary);
             }
-            (Gather::Topic(Some(details)), Output::Offsets(told)) => {
+            (Gather::Topic(Some((_, details))), Output::Offsets(told)) => {
                 for (index, offsets) in told {
                     let partition = details.partitions.get_mut(usize::from(index));
                     if let (Some(partition), Ok(offsets)) = (partition, offsets) {
@@ -346,7 +346,7 @@ impl Shard {
                     }
                 }
             }
-            (Gather::Group(Some(details)), Output::Offsets(told)) => {
+            (Gather::Group(Some((_, details))), Output::Offsets(told)) => {
                 for (index, offsets) in told {
                     if let Some(partition) = details.partitions.get_mut(usize::from(index)) {
                         tell_progress(partition, primary, offsets);
@@ -367,6 +367,11 @@ impl Shard {
     fn finish(&mut self, slot: Slot, op: Op, primary: Option<GroupPrimary>) {
         let Some(mut request) = self.pending.close(slot) else {
             return;
+        };
+        // Who goes on with what it was told names this op, and finds it everywhere.
+        let op = match &request.gather {
+            Gather::Topic(Some((told, _))) | Gather::Group(Some((told, _))) => *told,
+            _ => op,
         };
         let reply = match core::mem::replace(&mut request.gather, Gather::One) {
             Gather::Send(sections) => Reply::Sent(Sent { sections }),
@@ -402,8 +407,8 @@ impl Shard {
                     .collect();
                 Reply::Stats(Stats { counters })
             }
-            Gather::Topic(Some(details)) => Reply::Topic(details),
-            Gather::Group(Some(details)) => Reply::ConsumerGroupDetails(details),
+            Gather::Topic(Some((_, details))) => Reply::Topic(details),
+            Gather::Group(Some((_, details))) => Reply::ConsumerGroupDetails(details),
             Gather::Release(sections) => Reply::PartitionsReleased(wire::PartitionsReleased {
                 sections: sections.into_iter().map(|(result, _)| result).collect(),
             }),
@@ -663,7 +668,9 @@ fn collect_released(
             Ok(DataResult::Record { record, .. }) => {
                 section.stored = record.stored;
                 counters.offsets_stored += 1;
-                if record.fence < *planned {
+                // A store alone leaves the fence where the owner's epoch is, which may be above a move that
+                // was cancelled.
+                if record.fence != *planned {
                     section.status = Err(revocation_changed(section.partition));
                 }
             }

@@ -4,7 +4,7 @@ use alloc::{collections::BTreeMap, vec::Vec};
 
 use catalog::GroupKey;
 use wire::{
-    Command, FrameHeader, GroupPrimary, Plane, PollResult, SendResult, ShardId, TopicDetails,
+    Command, FrameHeader, GroupPrimary, Op, Plane, PollResult, SendResult, ShardId, TopicDetails,
 };
 
 use crate::{ConnectionId, Slot};
@@ -43,10 +43,10 @@ pub(crate) enum Gather {
     Offsets(Vec<wire::OffsetResult>),
     Groups(Vec<GroupPrimary>),
     Counters(BTreeMap<&'static str, u64>),
-    /// First the catalog tells the topic, then the data groups its offsets.
-    Topic(Option<TopicDetails>),
+    /// First the catalog tells the topic, as of a metadata op, then the data groups its offsets.
+    Topic(Option<(Op, TopicDetails)>),
     /// First the catalog tells the consumer group, then the data groups how far it has got.
-    Group(Option<wire::ConsumerGroupDetails>),
+    Group(Option<(Op, wire::ConsumerGroupDetails)>),
     /// There is one answer, and it is the reply once the data groups have carried out the reset of this
     /// consumer group.
     Reset(GroupKey),

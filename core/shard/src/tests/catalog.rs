@@ -156,6 +156,28 @@ fn a_topic_is_told_with_its_offsets() {
 }
 
 #[test]
+fn the_answer_to_a_creation_names_an_op_that_knows_the_topic() {
+    let mut node = Node::fresh(3);
+    let mut client = node.log_in(1, 5);
+    let stream = wire::CreateStream {
+        name: "orders".into(),
+    };
+    node.call(&mut client, stream).unwrap();
+    let seen = client.seen;
+    let create = wire::CreateTopic {
+        stream: name("orders"),
+        name: "payments".into(),
+        partitions: 6,
+    };
+    let Ok(Reply::Topic(topic)) = node.call(&mut client, create) else {
+        panic!()
+    };
+    // Its partitions begin with the op that created them.
+    assert_eq!(client.seen, topic.partitions[0].incarnation.0);
+    assert!(client.seen > seen);
+}
+
+#[test]
 fn a_deleted_topic_is_gone_and_its_name_is_free() {
     let (mut node, mut client) = super::messages::with_topic(2);
     let delete = wire::DeleteTopic {
