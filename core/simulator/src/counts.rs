@@ -113,6 +113,50 @@ counts! {
     turns_with_parked,
     /// Messages delivered to consumers.
     messages_consumed,
+    /// Consumer groups created.
+    groups_created,
+    /// Consumer groups deleted.
+    groups_deleted,
+    /// Offsets of groups reset.
+    group_resets,
+    /// Members that joined a group.
+    members_joined,
+    /// Members that are gone.
+    members_gone,
+    /// Members taken over by another session.
+    members_taken_over,
+    /// Revocations ended by a release.
+    moves_released,
+    /// Revocations ended because all was stored.
+    moves_drained,
+    /// Revocations ended by their deadline.
+    moves_timed_out,
+    /// Revocations ended by the fence of an earlier plan.
+    moves_fenced_before,
+    /// Revocations cancelled.
+    moves_cancelled,
+    /// Partitions given on whose owner was gone.
+    moves_from_nobody,
+    /// Hand-overs whose first message was the next one.
+    hand_overs_seamless,
+    /// Sections of polls that members were answered.
+    group_polls,
+    /// Sections of polls that members were refused.
+    group_polls_refused,
+    /// Answers with messages to members.
+    group_messages_served,
+    /// Stores of members accepted.
+    group_stores,
+    /// Stores of members refused.
+    group_stores_refused,
+    /// Releases accepted.
+    group_releases,
+    /// Stale stores that a data group refused.
+    stale_stores_refused,
+    /// Claims that were held back until they could be judged.
+    claims_parked,
+    /// Messages that members processed.
+    messages_processed,
 }
 
 #[cfg(test)]

@@ -106,6 +106,10 @@ pub(crate) enum ClientKind {
     Prober,
     /// Sends by hand: repeats, gaps, keys, balanced and unnumbered batches.
     Sender,
+    /// A member of consumer groups, as it should be.
+    Member,
+    /// A member of consumer groups, as it should not be, and whatever else can be done to groups.
+    Rogue,
     /// Reads everything when all others have gone.
     Auditor,
 }
@@ -267,6 +271,17 @@ fn clients(random: &mut Random) -> Vec<ClientKind> {
     let mut clients = vec![K::Admin, K::Producer, K::Consumer, K::Prober, K::Sender];
     for _ in 0..random.below(5) {
         clients.push(*random.pick(&[K::Producer, K::Consumer, K::Prober, K::Sender]));
+    }
+    // Now and then many of them, so that partitions go to and fro by the dozen.
+    let members = match random.below(12) {
+        0 => random.between(6, 10),
+        _ => random.between(1, 4),
+    };
+    for _ in 0..members {
+        clients.push(K::Member);
+    }
+    for _ in 0..random.below(3) {
+        clients.push(K::Rogue);
     }
     clients
 }

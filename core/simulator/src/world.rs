@@ -25,6 +25,9 @@ const PATIENCE_WITH_ROT: u64 = 12 * SECOND;
 /// How long a node may take to stop.
 const STOP_PATIENCE: u64 = 10 * SECOND;
 
+/// How much longer than its rebalance timeout a consumer group may take to come to rest.
+const REST_SLACK: u64 = SECOND;
+
 /// How often it is looked whether the next phase may begin.
 const LOOK_INTERVAL: u64 = 10 * MILLISECOND;
 
@@ -40,6 +43,8 @@ pub(crate) struct World {
     clients: Clients,
     checks: Checks,
     phase: Phase,
+    /// The process that is ready, and since when it was last seen to be.
+    ready: (u64, u64),
     /// Until when a node must have stopped that was told to, while clients work.
     stops_until: Option<u64>,
 }
@@ -92,6 +97,7 @@ impl World {
             checks,
             scenario,
             phase: Phase::Chaos,
+            ready: (0, 0),
             stops_until: None,
         }
     }
@@ -202,8 +208,10 @@ impl World {
     fn turn(&mut self, node: usize, shard: usize) {
         let now = self.nodes[node].clock.read(self.run.now).monotonic;
         let was_ready = self.nodes[node].is_ready();
+        let applied = self.nodes[node].metadata_applied();
         let inputs = self.nodes[node].inbox(shard);
-        self.checks.before_turn(&mut self.run, inputs, (node, now));
+        let place = (node, now, applied.as_slice());
+        self.checks.before_turn(&mut self.run, inputs, place);
         let mut effects = self.nodes[node].turn(&self.run, shard);
         if let Some(thread) = self.nodes[node].thread(shard) {
             let place = (node, &thread.shard);
@@ -533,6 +541,7 @@ impl World {
         match self.phase {
             Phase::Chaos | Phase::Done => {}
             Phase::Finish => {
+                self.look_at_groups();
                 if self.clients.have_ended() && self.has_converged() {
                     self.phase = Phase::Audit;
                     self.clients.add_auditor(&mut self.run, &self.scenario);
@@ -555,6 +564,29 @@ impl World {
                     self.phase = Phase::Done;
                 }
             }
+        }
+    }
+
+    /// Consumer groups come to rest when nothing goes wrong any more; then their members may leave.
+    fn look_at_groups(&mut self) {
+        let node = &self.nodes[0];
+        if !node.is_ready() {
+            self.ready = (0, 0);
+            return;
+        }
+        if self.ready.0 != node.boot {
+            self.ready = (node.boot, self.run.now);
+        }
+        if self.clients.members_leave() {
+            return;
+        }
+        let healed = self.ready.1.max(self.scenario.faults.until);
+        let groups = self.checks.ledger.groups();
+        match groups.restless(self.run.now, healed, REST_SLACK) {
+            Ok(true) => {}
+            Ok(false) => self.clients.let_members_leave(),
+            Err(_) if self.checks.damage_named => self.clients.let_members_leave(),
+            Err(wrong) => self.run.fail(wrong),
         }
     }
 

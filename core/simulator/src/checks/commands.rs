@@ -2,10 +2,13 @@
 
 use bytes::Bytes;
 use wire::{
-    ClientId, ErrorCode, Failure, Op, PartitionKey, Reply, Request, SessionNumber, TopicDetails,
+    ClientId, Command, ErrorCode, Failure, Op, PartitionKey, Reply, Request, SessionNumber,
+    TopicDetails,
 };
 
 use super::{
+    groups,
+    messages::no_internal_error,
     offsets,
     wire::{Answered, Wrong},
 };
@@ -34,12 +37,40 @@ pub(super) fn check_command(
             "session and client of op {op} do not belong together"
         ));
     }
+    if executed.outcome.joined.is_some() {
+        let reply = match header.status {
+            0 => Reply::decode(Command::JoinConsumerGroup, body.clone())
+                .map(Ok)
+                .map_err(|error| format!("answer to a join: {error}"))?,
+            status => Err(Failure::decode(status, body)),
+        };
+        run.counts.commands_repeated += u64::from(answered.asked.step > executed.step);
+        if header.status == 0 && header.op() < op {
+            return Err(format!(
+                "the answer names op {}, and it joined by {op}",
+                header.op()
+            ));
+        }
+        return match &reply {
+            Err(failure) if check_not_executed(header.status, body).is_ok() => {
+                no_internal_error(failure)
+            }
+            reply => groups::check_joined(answered, (op, executed), reply),
+        };
+    }
+    if let Ok(Reply::Topic(created)) = &executed.outcome.result {
+        run.counts.commands_repeated += u64::from(answered.asked.step > executed.step);
+        return check_created(answered, (op, created), body);
+    }
     let (status, expected) = match &executed.outcome.result {
         Ok(reply) => (0, reply.to_bytes()),
         Err(failure) => (failure.code.code(), failure.encode()),
     };
     if header.status == status && *body == expected {
         run.counts.commands_repeated += u64::from(answered.asked.step > executed.step);
+        if header.status == 0 && header.code == Command::ResetConsumerOffset.code() {
+            groups::check_reset(answered, op)?;
+        }
         return match header.op() == op {
             true => Ok(()),
             false => Err(format!("the answer names op {}, not {op}", header.op())),
@@ -51,6 +82,42 @@ pub(super) fn check_command(
             executed.outcome.result
         )),
         status => check_not_executed(status, body),
+    }
+}
+
+/// The creation of a topic is answered with the topic as it was after some op since.
+fn check_created(
+    answered: &Answered<'_>,
+    (op, created): (Op, &TopicDetails),
+    body: &Bytes,
+) -> Result<(), Wrong> {
+    let header = &answered.header;
+    let (stream, topic) = (created.stream.into(), created.id.into());
+    let mut catalogs = answered.ledger.catalogs_since(op);
+    if header.status != 0 {
+        let failure = Failure::decode(header.status, body);
+        let is_gone = catalogs.any(|it| {
+            let told = it.topic_details(&stream, &topic);
+            told.is_err_and(|told| told.code == failure.code)
+        });
+        return match is_gone {
+            true => Ok(()),
+            false => check_not_executed(header.status, body),
+        };
+    }
+    if header.op() < op {
+        return Err(format!("the answer names op {}, not {op}", header.op()));
+    }
+    let reply = Reply::decode(Command::CreateTopic, body.clone());
+    let Ok(Reply::Topic(mut told)) = reply else {
+        return Err(format!("answer to the creation of a topic: {reply:?}"));
+    };
+    for partition in &mut told.partitions {
+        (partition.start, partition.end) = (None, None);
+    }
+    match catalogs.any(|it| it.topic_details(&stream, &topic).as_ref() == Ok(&told)) {
+        true => Ok(()),
+        false => Err(format!("the topic was never so: {told:?}")),
     }
 }
 
@@ -97,6 +164,9 @@ pub(super) fn check_query(
             check_session(answered, answered.asked.header.session())
         }
         (Request::GetTopic(_), Reply::Topic(topic)) => check_topic(answered, request, topic),
+        (Request::GetConsumerGroup(asked), Reply::ConsumerGroupDetails(told)) => {
+            groups::check_details(answered, asked, told)
+        }
         (Request::GetMe, Reply::Me(_))
         | (Request::GetClusterMetadata, Reply::ClusterMetadata(_))
         | (Request::GetStats, Reply::Stats(_)) => Ok(()),
@@ -111,15 +181,31 @@ pub(super) fn check_query(
             let Some(catalog) = answered.ledger.catalog_after(op) else {
                 return Err(format!("the answer is of op {op}, which is not committed"));
             };
-            match expected(catalog, request) {
-                Some(Ok(expected)) if expected == *reply => Ok(()),
+            let asker = (
+                answered.asked.header.client(),
+                answered.asked.header.session(),
+            );
+            match expected(catalog, asker, request) {
+                Some(Ok(expected)) if expected == plain(reply) => Ok(()),
                 other => Err(format!("after op {op}: {reply:?}, expected {other:?}")),
             }
         }
     }
 }
 
-fn expected(catalog: &catalog::Catalog, request: &Request) -> Option<Result<Reply, Failure>> {
+/// An answer without what only the data groups know.
+fn plain(reply: &Reply) -> Reply {
+    match reply {
+        Reply::Assignment(told) => Reply::Assignment(groups::without_time_left(told)),
+        other => other.clone(),
+    }
+}
+
+fn expected(
+    catalog: &catalog::Catalog,
+    asker: (ClientId, SessionNumber),
+    request: &Request,
+) -> Option<Result<Reply, Failure>> {
     let root = wire::UserId::ROOT;
     Some(match request {
         Request::GetStream(it) => catalog.stream_details(&it.stream).map(Reply::Stream),
@@ -127,6 +213,13 @@ fn expected(catalog: &catalog::Catalog, request: &Request) -> Option<Result<Repl
         Request::GetTopics(it) => catalog.topics_page(it).map(Reply::Topics),
         Request::GetUser(it) => catalog.user_details(root, &it.user).map(Reply::User),
         Request::GetUsers(it) => catalog.users_page(root, it).map(Reply::Users),
+        Request::GetConsumerGroups(it) => {
+            catalog.consumer_groups_page(it).map(Reply::ConsumerGroups)
+        }
+        Request::SyncConsumerGroup(it) => {
+            let assignment = catalog.assignment(asker, it, |_, _, _| 0);
+            assignment.map(Reply::Assignment)
+        }
         _ => return None,
     })
 }

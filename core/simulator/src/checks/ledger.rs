@@ -11,13 +11,19 @@ use std::{
 
 use bytes::Bytes;
 use catalog::{Catalog, CatalogConfig, Operation, Outcome};
-use partition::{DataConfig, DataGroup, DataRequest, DataResult, decode_requests};
+use partition::{
+    DataConfig, DataGroup, DataRequest, DataResult, GroupCommand, GroupRecord, StartAt,
+    decode_requests,
+};
 use wire::{
-    Batch, ClientId, ConsensusGroup, Incarnation, Op, PartitionKey, PrepareHeader, RequestNumber,
-    SessionNumber, Timestamp,
+    Batch, ClientId, ConsensusGroup, ConsumerGroupId, Incarnation, Offset, Op, PartitionKey,
+    PrepareHeader, RequestNumber, SessionNumber, Timestamp,
 };
 
-use super::partition::{PartitionLimits, PartitionModel, Step, Window};
+use super::{
+    groups::{Committed, Done, Groups, Reached, State, Verdict},
+    partition::{PartitionLimits, PartitionModel, Step, Window},
+};
 use crate::{clients::order_of, run::Run};
 
 /// History of all consensus groups.
@@ -35,6 +41,9 @@ pub(crate) struct Ledger {
     skipped: BTreeSet<Op>,
     commands: BTreeMap<(SessionNumber, RequestNumber), Op>,
     outcomes: BTreeMap<Op, Executed>,
+    groups: Groups,
+    /// The highest metadata op of a deletion that each data group knows of.
+    dropped: BTreeMap<ConsensusGroup, Op>,
     /// Sessions that an op ended, not looked at yet.
     ended: Vec<(SessionNumber, wire::EvictionReason)>,
 }
@@ -83,6 +92,8 @@ impl Ledger {
             skipped: BTreeSet::new(),
             commands: BTreeMap::new(),
             outcomes: BTreeMap::new(),
+            groups: Groups::default(),
+            dropped: BTreeMap::new(),
             ended: Vec::new(),
         }
     }
@@ -204,6 +215,14 @@ impl Ledger {
             ));
         }
         run.counts.commands_executed += u64::from(is_command);
+        let committed = Committed {
+            step,
+            op,
+            operation: &operation,
+            changes: &outcome.changes,
+            catalog: &self.catalog,
+        };
+        self.groups.on_op(run, &committed);
         let executed = Executed {
             client: header.client(),
             outcome,
@@ -247,11 +266,15 @@ impl Ledger {
                 false => String::new(),
             };
             let incarnation = request.incarnation();
+            let asked = group_request(&request);
             let result = reference.apply(op, header.timestamp(), request);
             while reference.next_change().is_some() {}
             run.note(&[40, u64::from(group.0), op.0], || {
                 format!("group {group}, op {op}: {shown} -> {result:?}")
             });
+            if let Some(asked) = asked {
+                self.apply_group(run, (step, header), &asked, result);
+            }
             if result == DataResult::Created {
                 self.created(step, group, (key, incarnation));
             }
@@ -282,7 +305,9 @@ impl Ledger {
         match request {
             // Whether a proposal comes too late only the group knows.
             DataRequest::CreatePartition { .. } => None,
-            DataRequest::DropPartition { .. } => {
+            DataRequest::DropPartition { dropped, .. } => {
+                let known = self.dropped.entry(group).or_default();
+                *known = (*known).max(*dropped);
                 if let Some(here) = here.filter(|here| here.incarnation <= incarnation) {
                     run.counts.partitions_dropped += 1;
                     here.dropped = Some(step);
@@ -311,8 +336,85 @@ impl Ledger {
                 run.fail("nobody asks for the head of a partition to be cut");
                 None
             }
-            DataRequest::ConsumerGroup { .. } | DataRequest::DropConsumerGroup { .. } => None,
+            DataRequest::ConsumerGroup { .. } => None,
+            DataRequest::DropConsumerGroup {
+                dropped,
+                group: consumer_group,
+                ..
+            } => {
+                let known = self.dropped.entry(group).or_default();
+                *known = (*known).max(*dropped);
+                if let Some(record) = here.and_then(|here| here.record_mut(*consumer_group)) {
+                    record.forget(step);
+                }
+                let group = *consumer_group;
+                Some(DataResult::ConsumerGroupDropped { group })
+            }
         }
+    }
+
+    /// A data group has executed a command of a consumer group.
+    fn apply_group(
+        &mut self,
+        run: &mut Run,
+        (step, header): (Step, &PrepareHeader),
+        asked: &GroupRequest,
+        result: DataResult,
+    ) {
+        let (key, group) = (asked.key, header.group());
+        let dropped = self.dropped.get(&group).copied().unwrap_or_default();
+        let incarnations = self.partitions.entry(key).or_default();
+        let here = incarnations.iter_mut().find(|model| {
+            model.group == group
+                && model.dropped.is_none()
+                && model.incarnation == asked.incarnation
+        });
+        let Some(here) = here else {
+            if !matches!(result, DataResult::Failed(partition::Refusal::Absent(_))) {
+                run.fail(format!("{key} is not there, and yet: {result:?}"));
+            }
+            return;
+        };
+        let at = (step, header.timestamp());
+        let before = here.record(asked.group).map(|record| record.now());
+        let before = before.unwrap_or_default();
+        let expected = if before.fence.0 == 0 && asked.admitted < dropped {
+            let admitted = asked.admitted;
+            Ok(DataResult::Failed(partition::Refusal::GroupGone {
+                admitted,
+                dropped,
+            }))
+        } else {
+            let told = match result {
+                DataResult::Record { record, .. } => record.start,
+                _ => None,
+            };
+            here.apply_group(at, asked.group, &asked.command, told)
+                .map(|verdict| match verdict {
+                    Verdict::Refused(refusal) => DataResult::Failed(refusal),
+                    Verdict::Done => shown(asked.group, here),
+                })
+        };
+        match expected {
+            Ok(expected) if expected == result => {}
+            wrong => run.fail(format!(
+                "{key}, group {}, {:?}: {result:?}; expected {wrong:?}",
+                asked.group, asked.command
+            )),
+        }
+        let now = here.record(asked.group).map(|record| record.now());
+        let done = Done {
+            key: catalog::GroupKey {
+                stream: key.stream,
+                topic: key.topic,
+                group: asked.group,
+            },
+            partition: key.partition,
+            command: &asked.command,
+            result,
+            states: (before, now.unwrap_or_default()),
+        };
+        self.groups.on_command(run, &done);
     }
 
     /// A group holds an incarnation of a partition from now on, if it did not before.
@@ -387,6 +489,15 @@ impl Ledger {
         }
     }
 
+    /// The consumer groups.
+    pub(crate) const fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    pub(crate) const fn groups_mut(&mut self) -> &mut Groups {
+        &mut self.groups
+    }
+
     /// The catalog now.
     pub(crate) const fn catalog(&self) -> &Catalog {
         &self.catalog
@@ -428,6 +539,59 @@ impl Ledger {
     fn history_mut(&mut self, group: ConsensusGroup) -> &mut History {
         self.histories.entry(group).or_default()
     }
+}
+
+/// What a consumer group asks of a partition.
+#[derive(Clone, Copy, Debug)]
+struct GroupRequest {
+    key: PartitionKey,
+    incarnation: Incarnation,
+    admitted: Op,
+    group: ConsumerGroupId,
+    command: GroupCommand,
+}
+
+fn group_request(request: &DataRequest) -> Option<GroupRequest> {
+    match *request {
+        DataRequest::ConsumerGroup {
+            key,
+            incarnation,
+            admitted,
+            group,
+            command,
+        } => Some(GroupRequest {
+            key,
+            incarnation,
+            admitted,
+            group,
+            command,
+        }),
+        _ => None,
+    }
+}
+
+/// The model's record as a result. How a time is told was compared when it was resolved.
+fn shown(group: ConsumerGroupId, model: &PartitionModel) -> DataResult {
+    let State {
+        fence,
+        holder,
+        reached,
+    } = model
+        .record(group)
+        .map(|record| record.now())
+        .unwrap_or_default();
+    let start = match reached {
+        Reached::Start(offset) => Some(StartAt::Offset(Offset(offset))),
+        Reached::Time(time) => Some(StartAt::Time(time)),
+        Reached::Unresolved | Reached::Stored(_) => None,
+    };
+    let record = GroupRecord {
+        fence,
+        holder,
+        stored: reached.stored().map(Offset),
+        start,
+    };
+    DataResult::Record { group, record }
 }
 
 /// A request, for people.

@@ -1,12 +1,13 @@
 //! Answers to sends and polls.
 
 use wire::{
-    Acknowledgement, Batch, ErrorCode, Failure, Identifier, Offset, Op, PartitionId, PartitionKey,
-    PartitionTarget, PollMessages, PollResult, PollSection, PollStrategy, Polled, Request,
-    SendMessages, SendResult, SendSection, Sent, partition_of_key,
+    Acknowledgement, Batch, Consumer, ErrorCode, Failure, Identifier, Offset, Op, PartitionId,
+    PartitionKey, PartitionTarget, PollMessages, PollResult, PollSection, PollStrategy, Polled,
+    Request, SendMessages, SendResult, SendSection, Sent, partition_of_key,
 };
 
 use super::{
+    groups,
     partition::PartitionModel,
     wire::{Answered, Wrong},
 };
@@ -21,6 +22,10 @@ pub(super) fn names(request: &Request) -> Option<(Identifier, Identifier)> {
         Request::GetConsumerOffset(it) => (&it.stream, &it.topic),
         Request::DeleteConsumerOffset(it) => (&it.stream, &it.topic),
         Request::GetTopic(it) => (&it.stream, &it.topic),
+        Request::ReleasePartition(it) => (&it.stream, &it.topic),
+        Request::SyncConsumerGroup(it) => (&it.stream, &it.topic),
+        Request::GetConsumerGroup(it) => (&it.stream, &it.topic),
+        Request::GetConsumerGroups(it) => (&it.stream, &it.topic),
         _ => return None,
     };
     Some((stream.clone(), topic.clone()))
@@ -175,6 +180,9 @@ pub(super) fn check_polled(
                 section.partition, result.partition
             ));
         }
+        if let Consumer::Group(group) = &poll.consumer {
+            groups::check_polled(run, answered, (poll, group), (section, result))?;
+        }
         match &result.status {
             Ok(()) => check_poll_section(run, answered, poll, (section, result))?,
             Err(failure) => check_poll_refusal(answered, poll, section, failure)?,
@@ -221,7 +229,7 @@ fn check_offsets(
             "offsets {start} to {end}; the end was {low} to {high}"
         ));
     }
-    if let wire::Consumer::Single(consumer) = &poll.consumer {
+    if let Consumer::Single(consumer) = &poll.consumer {
         let stored = result.stored.map(|offset| offset.0);
         let values = model.stored_in(consumer, window);
         if !values.contains(&stored) {
@@ -282,7 +290,7 @@ fn check_begin(
             (begin..=model.end_at(window.to).saturating_sub(end)).contains(&from)
         }
         PollStrategy::Next => {
-            let wire::Consumer::Single(consumer) = &poll.consumer else {
+            let Consumer::Single(consumer) = &poll.consumer else {
                 return Ok(());
             };
             let values = model.stored_in(consumer, window);

@@ -1,6 +1,7 @@
 //! What must hold, looked at after every step.
 
 mod commands;
+pub(crate) mod groups;
 pub(crate) mod ledger;
 mod messages;
 mod offsets;
@@ -67,7 +68,7 @@ impl Checks {
         &mut self,
         run: &mut Run,
         inputs: impl Iterator<Item = &'a Input>,
-        (node, time): (usize, u64),
+        (node, time, applied): (usize, u64, &[Op]),
     ) {
         self.step += 1;
         for input in inputs {
@@ -78,9 +79,11 @@ impl Checks {
                     body,
                 } => {
                     let link = LinkId(connection.0);
-                    let asked =
-                        self.wire
-                            .on_request((node, link), (header, body), (self.step, time));
+                    let asked = self.wire.on_request(
+                        (node, link),
+                        (header, body),
+                        (self.step, time, applied),
+                    );
                     run.note(&[13, link.0, header.checksum], || {
                         format!("connection {}: asks {}", link.0, asked.describe())
                     });
@@ -156,8 +159,13 @@ impl Checks {
     ) {
         self.note_binding(run.now, (node, link), frame);
         let at = (self.step, time);
-        if let Err(wrong) = self.wire.on_sent(run, &self.ledger, (link, frame), at) {
-            run.fail(format!("connection {}: {wrong}", link.0));
+        match self.wire.on_sent(run, &self.ledger, (link, frame), at) {
+            Ok(served) => {
+                for served in served {
+                    self.ledger.groups_mut().on_served(run, &served);
+                }
+            }
+            Err(wrong) => run.fail(format!("connection {}: {wrong}", link.0)),
         }
     }
 
@@ -174,6 +182,7 @@ impl Checks {
         self.wire.on_crash(node);
         self.sessions.on_crash(run.now, node);
         self.shown.retain(|(of, _), _| *of != node);
+        self.ledger.groups_mut().on_crash(run.now);
     }
 
     /// A node serves again after a start.

@@ -6,18 +6,24 @@ use wire::{
 };
 
 use super::{
+    groups,
     messages::{no_internal_error, same_count},
     wire::{Answered, Wrong},
 };
+use crate::run::Run;
 
 pub(super) fn check_stored(
+    run: &mut Run,
     answered: &Answered<'_>,
     store: &StoreConsumerOffset,
     stored: &OffsetsStored,
 ) -> Result<(), Wrong> {
     same_count(store.sections.len(), stored.sections.len())?;
-    let Consumer::Single(consumer) = &store.consumer else {
-        return Err("an offset of a consumer group is stored".into());
+    let consumer = match &store.consumer {
+        Consumer::Single(consumer) => consumer,
+        Consumer::Group(group) => {
+            return groups::check_stored(run, answered, (store, group), stored);
+        }
     };
     for (section, result) in store.sections.iter().zip(&stored.sections) {
         let names = (&store.stream, &store.topic);
@@ -53,8 +59,11 @@ pub(super) fn check_told(
     told: &Offsets,
 ) -> Result<(), Wrong> {
     same_count(get.partitions.len(), told.sections.len())?;
-    let Consumer::Single(consumer) = &get.consumer else {
-        return Err("an offset of a consumer group is told".into());
+    let consumer = match &get.consumer {
+        Consumer::Single(consumer) => consumer,
+        Consumer::Group(group) => {
+            return groups::check_offsets_told(answered, (get, group), told);
+        }
     };
     for (partition, result) in get.partitions.iter().zip(&told.sections) {
         let Some(key) = answered.key((&get.stream, &get.topic), *partition) else {

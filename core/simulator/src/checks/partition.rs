@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use partition::{DataResult, Refusal};
-use wire::{Batch, ConsensusGroup, Incarnation, Offset, ProducerId, Timestamp};
+use partition::{DataResult, GroupCommand, Refusal, StartAt};
+use wire::{Batch, ConsensusGroup, ConsumerGroupId, Incarnation, Offset, ProducerId, Timestamp};
+
+use super::groups::{Record, Verdict};
 
 /// Counts the turns of shards: the order in which things became true.
 pub(crate) type Step = u64;
@@ -24,6 +26,8 @@ pub(crate) struct PartitionModel {
     producers: BTreeMap<ProducerId, Vec<(u64, u64)>>,
     /// What each consumer had stored, from which step on.
     offsets: BTreeMap<String, Vec<(Step, Option<u64>)>>,
+    /// What consumer groups have.
+    records: BTreeMap<ConsumerGroupId, Record>,
 }
 
 /// A batch where it belongs.
@@ -67,7 +71,31 @@ impl PartitionModel {
             batches: Vec::new(),
             producers: BTreeMap::new(),
             offsets: BTreeMap::new(),
+            records: BTreeMap::new(),
         }
+    }
+
+    /// What a consumer group has, or had.
+    pub(crate) fn record(&self, group: ConsumerGroupId) -> Option<&Record> {
+        self.records.get(&group)
+    }
+
+    pub(crate) fn record_mut(&mut self, group: ConsumerGroupId) -> Option<&mut Record> {
+        self.records.get_mut(&group)
+    }
+
+    /// Carries out a command of a consumer group.
+    pub(crate) fn apply_group(
+        &mut self,
+        at: (Step, Timestamp),
+        group: ConsumerGroupId,
+        command: &GroupCommand,
+        told: Option<StartAt>,
+    ) -> Result<Verdict, String> {
+        let mut record = self.records.remove(&group).unwrap_or_default();
+        let result = record.apply(at, self, command, told);
+        self.records.insert(group, record);
+        result
     }
 
     /// Whether it was there at some time in the window.

@@ -3,15 +3,20 @@
 //! An answer leaves the node at one step and its request came in at another: what the answer says must have
 //! been true somewhere between the two. Answers count when they leave, whether or not they arrive.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use bytes::Bytes;
 use wire::{
-    Command, ErrorCode, Failure, FrameHeader, FrameKind, Plane, Reply, Request, SessionSecret,
+    Command, ErrorCode, Failure, FrameHeader, FrameKind, Op, PartitionKey, Plane, Reply, Request,
+    SessionSecret,
 };
 
 use super::{
     commands,
+    groups::{self, Served},
     ledger::Ledger,
     messages, offsets,
     partition::{Step, Window},
@@ -51,6 +56,8 @@ pub(crate) struct Asked {
     pub(crate) header: FrameHeader,
     /// `None` when it cannot be read.
     pub(crate) request: Option<Request>,
+    /// The metadata ops that the shards of the node had applied, where that matters.
+    applied: Vec<Op>,
 }
 
 /// An answer and what it is held against.
@@ -62,6 +69,8 @@ pub(crate) struct Answered<'a> {
     /// Nanoseconds from the request to the answer, by the node's monotonic clock.
     pub(crate) took: u64,
     pub(crate) stopping: bool,
+    /// Messages that members of consumer groups were served.
+    pub(crate) served: RefCell<Vec<Served>>,
 }
 
 /// What is wrong with an answer.
@@ -73,7 +82,7 @@ impl Wire {
         &mut self,
         (node, link): (usize, LinkId),
         (header, body): (&FrameHeader, &Bytes),
-        (step, time): (Step, u64),
+        (step, time, applied): (Step, u64, &[Op]),
     ) -> &Asked {
         let command = Command::from_code(header.code).filter(|command| command.supported());
         let request = command.and_then(|command| Request::decode(command, body.clone()).ok());
@@ -86,6 +95,10 @@ impl Wire {
             step,
             time,
             header: *header,
+            applied: match command {
+                Some(Command::PollMessages) => applied.to_vec(),
+                _ => Vec::new(),
+            },
             request,
         };
         self.asked
@@ -142,14 +155,14 @@ impl Wire {
         ledger: &Ledger,
         (link, frame): (LinkId, &Bytes),
         (step, time): (Step, u64),
-    ) -> Result<(), Wrong> {
+    ) -> Result<Vec<Served>, Wrong> {
         let (header, body) = take_apart(frame)?;
         if header.code == Command::Login.code() && header.status == 0 {
             self.keep_secret(body.clone());
         }
         if header.frame_kind() == Some(FrameKind::Event) {
             return match wire::Event::decode(&header, body) {
-                Ok(Some(_)) => Ok(()),
+                Ok(Some(_)) => Ok(Vec::new()),
                 Ok(None) => Err(format!("event {} is none", header.code)),
                 Err(error) => Err(format!("event {}: {error}", header.code)),
             };
@@ -157,7 +170,7 @@ impl Wire {
         let Some(asked) = self.asked.remove(&(link, header.correlation)) else {
             let refused = header.status != 0 && header.correlation == 0;
             return match refused || self.garbled.contains(&link) {
-                true => Ok(()),
+                true => Ok(Vec::new()),
                 false => Err(format!("an answer to nothing: {header:?}")),
             };
         };
@@ -171,9 +184,12 @@ impl Wire {
             asked: &asked,
             header,
             ledger,
+            served: RefCell::default(),
         };
-        answered
-            .check(run, body)
+        let checked = answered.check(run, body);
+        let served = answered.served.into_inner();
+        checked
+            .map(|()| served)
             .map_err(|wrong| format!("{wrong}; asked: {:?}", asked.request))
     }
 }
@@ -202,6 +218,21 @@ impl Asked {
 }
 
 impl Answered<'_> {
+    /// The metadata op that the shard of a partition had applied when the request came.
+    pub(crate) fn applied_for(&self, key: PartitionKey) -> Option<Op> {
+        let mut models = self.ledger.partitions(key, self.window);
+        let group = models.next()?.group;
+        if models.next().is_some() {
+            return None;
+        }
+        let shards = u16::try_from(self.asked.applied.len()).ok()?;
+        if shards == 0 {
+            return None;
+        }
+        let shard = shard::shard_of_group(group, 1, shards);
+        self.asked.applied.get(usize::from(shard.0)).copied()
+    }
+
     fn check(&self, run: &mut Run, body: Bytes) -> Result<(), Wrong> {
         let Some(command) = Command::from_code(self.header.code) else {
             return match self.header.status {
@@ -230,7 +261,10 @@ impl Answered<'_> {
                 messages::check_polled(run, self, poll, &polled)
             }
             (Request::StoreConsumerOffset(store), Reply::OffsetsStored(stored)) => {
-                offsets::check_stored(self, store, &stored)
+                offsets::check_stored(run, self, store, &stored)
+            }
+            (Request::ReleasePartition(release), Reply::PartitionsReleased(released)) => {
+                groups::check_released(run, self, release, &released)
             }
             (Request::GetConsumerOffset(get), Reply::Offsets(told)) => {
                 offsets::check_told(self, get, &told)
@@ -250,7 +284,7 @@ impl Answered<'_> {
             // Names are looked up in a copy of the metadata that is at least as new as what the asker has
             // seen.
             E::StreamNotFound | E::TopicNotFound => self.check_not_found(failure),
-            _ => Ok(()),
+            _ => groups::check_refused(self, failure),
         }
     }
 
@@ -258,7 +292,7 @@ impl Answered<'_> {
         let Some((stream, topic)) = self.asked.request.as_ref().and_then(messages::names) else {
             return Ok(());
         };
-        let seen = wire::Op(self.asked.header.request);
+        let seen = Op(self.asked.header.request);
         let found = |catalog: &catalog::Catalog| catalog.topic_details(&stream, &topic).is_ok();
         match self.ledger.catalogs_since(seen).all(found) {
             true => Err(format!("{failure}, and it was there all the time")),

@@ -3,8 +3,10 @@
 mod admin;
 mod auditor;
 mod consumer;
+mod member;
 mod prober;
 mod producer;
+mod rogue;
 mod sender;
 
 use std::{collections::BTreeMap, collections::VecDeque, time::Duration};
@@ -13,13 +15,14 @@ use ::client::{
     Backoff, Close, ConnectionId, Credentials, Effect, Frame, Input, Retry, Session, SessionConfig,
     Submission, Ticket, next_frame,
 };
-use ::wire::{ClientId, Password, Reply, Request, StreamId, Time, TopicId};
+use ::wire::{ClientId, Epoch, PartitionId, Password, Reply, Request, StreamId, Time, TopicId};
 use bytes::{Bytes, BytesMut};
+use catalog::GroupKey;
 
 pub(crate) use self::producer::order_of;
 use self::{
-    admin::Admin, auditor::Auditor, consumer::Reading, prober::Prober, producer::Sending,
-    sender::Sender,
+    admin::Admin, auditor::Auditor, consumer::Reading, member::Member, prober::Prober,
+    producer::Sending, rogue::Rogue, sender::Sender,
 };
 use crate::{
     checks::ledger::Ledger,
@@ -46,6 +49,11 @@ pub(crate) struct Shared {
     producers: u64,
     /// Messages of the other kind of senders.
     messages: u64,
+    /// The last message that a well-behaved member of a consumer group has processed, by the ownership in
+    /// which it has.
+    processed: BTreeMap<(GroupKey, PartitionId, Epoch), u64>,
+    /// Members leave their groups, for all is over.
+    members_leave: bool,
 }
 
 /// One client.
@@ -90,6 +98,8 @@ enum Work {
     Reading(Box<Reading>),
     Prober(Prober),
     Sender(Sender),
+    Member(Box<Member>),
+    Rogue(Rogue),
     Auditor(Auditor),
 }
 
@@ -157,6 +167,15 @@ impl Clients {
         client: usize,
     ) {
         self.list[client].wake(run, scenario, (network, ledger), &mut self.shared);
+    }
+
+    /// Members leave their groups from now on.
+    pub(crate) const fn let_members_leave(&mut self) {
+        self.shared.members_leave = true;
+    }
+
+    pub(crate) const fn members_leave(&self) -> bool {
+        self.shared.members_leave
     }
 
     /// Whether all have ended.
@@ -360,7 +379,7 @@ impl Client {
             for submission in submissions {
                 self.session.handle(now, Input::Submit(submission));
             }
-            if self.state == ClientState::Works && self.work.is_done(run, scenario) {
+            if self.state == ClientState::Works && self.work.is_done(run, scenario, shared) {
                 self.state = ClientState::Closing;
                 let timeout = Duration::from_secs(1);
                 self.session.handle(now, Input::Close(Close { timeout }));
@@ -397,6 +416,7 @@ impl Client {
             Effect::Completed { ticket, result } => return Some((ticket, result)),
             Effect::Event(event) => {
                 run.note(&[23], || format!("client {}: {event:?}", self.index));
+                self.work.on_event(&event);
             }
             Effect::LoggedIn { session, .. } => {
                 run.note(&[24, session.0], || {
@@ -404,6 +424,7 @@ impl Client {
                 });
             }
             Effect::SessionLost { session, reason } => {
+                self.work.on_session_lost();
                 run.note(&[25, session.0], || {
                     format!("client {}: session {session} is lost: {reason}", self.index)
                 });
@@ -429,6 +450,8 @@ impl Work {
             ClientKind::Consumer => Self::Reading(Box::default()),
             ClientKind::Prober => Self::Prober(Prober::default()),
             ClientKind::Sender => Self::Sender(Sender::default()),
+            ClientKind::Member => Self::Member(Box::default()),
+            ClientKind::Rogue => Self::Rogue(Rogue::default()),
             ClientKind::Auditor => Self::Auditor(Auditor::default()),
         }
     }
@@ -440,6 +463,8 @@ impl Work {
             Self::Reading(_) => ClientKind::Consumer,
             Self::Prober(_) => ClientKind::Prober,
             Self::Sender(_) => ClientKind::Sender,
+            Self::Member(_) => ClientKind::Member,
+            Self::Rogue(_) => ClientKind::Rogue,
             Self::Auditor(_) => ClientKind::Auditor,
         }
     }
@@ -451,6 +476,8 @@ impl Work {
             Self::Reading(work) => work.on_answer(desk, ticket, answer),
             Self::Prober(work) => work.on_answer(ticket),
             Self::Sender(work) => work.on_answer(ticket, &answer),
+            Self::Member(work) => work.on_answer(desk, ticket, answer),
+            Self::Rogue(work) => work.on_answer(ticket),
             Self::Auditor(work) => work.on_answer(desk, ticket, answer),
         }
     }
@@ -463,6 +490,8 @@ impl Work {
             Self::Reading(work) => work.drive(desk),
             Self::Prober(work) => work.drive(desk),
             Self::Sender(work) => work.drive(desk),
+            Self::Member(work) => work.drive(desk),
+            Self::Rogue(work) => work.drive(desk),
             Self::Auditor(work) => work.drive(desk),
         }
     }
@@ -475,11 +504,26 @@ impl Work {
             Self::Reading(work) => work.deadline(),
             Self::Prober(work) => Some(work.deadline()),
             Self::Sender(work) => Some(work.deadline()),
+            Self::Member(work) => Some(work.deadline()),
+            Self::Rogue(work) => Some(work.deadline()),
             Self::Auditor(work) => work.deadline(),
         }
     }
 
-    fn is_done(&self, run: &Run, scenario: &Scenario) -> bool {
+    /// The server has told something unasked.
+    fn on_event(&mut self, event: &::wire::Event) {
+        if let Self::Member(work) = self {
+            work.on_event(event);
+        }
+    }
+
+    fn on_session_lost(&mut self) {
+        if let Self::Member(work) = self {
+            work.on_session_lost();
+        }
+    }
+
+    fn is_done(&self, run: &Run, scenario: &Scenario, shared: &Shared) -> bool {
         let is_over = run.now >= scenario.work_until;
         match self {
             Self::Admin(work) => is_over && work.is_idle(),
@@ -487,6 +531,9 @@ impl Work {
             Self::Reading(work) => is_over && work.is_done(),
             Self::Prober(work) => is_over && work.is_idle(),
             Self::Sender(work) => is_over && work.is_idle(),
+            Self::Member(work) => is_over && work.is_done(),
+            // It stays a member of its groups until its session ends.
+            Self::Rogue(work) => is_over && work.is_idle() && shared.members_leave,
             Self::Auditor(work) => work.is_done(),
         }
     }
@@ -495,6 +542,17 @@ impl Work {
 impl Desk<'_> {
     /// Hands a request to the session.
     fn submit(&mut self, request: Request, timeout: Duration, retry: Retry) -> Ticket {
+        self.submit_on(0, request, timeout, retry)
+    }
+
+    /// Hands a request to the session, for one of its connections.
+    fn submit_on(
+        &mut self,
+        lane: u16,
+        request: Request,
+        timeout: Duration,
+        retry: Retry,
+    ) -> Ticket {
         *self.tickets += 1;
         let ticket = Ticket(*self.tickets);
         self.submissions.push(Submission {
@@ -502,7 +560,7 @@ impl Desk<'_> {
             request,
             timeout,
             retry,
-            lane: 0,
+            lane,
         });
         ticket
     }

@@ -6,7 +6,7 @@ mod process;
 mod recovery;
 mod snapshot;
 
-use wire::{ConsensusGroup, ReplicaId};
+use wire::{ConsensusGroup, Op, ReplicaId};
 
 use crate::{
     clock::Clock,
@@ -124,6 +124,15 @@ impl Node {
     pub(crate) fn thread(&self, shard: usize) -> Option<&Thread> {
         self.process()
             .and_then(|process| process.threads.get(shard))
+    }
+
+    /// The metadata op that each shard has applied.
+    pub(crate) fn metadata_applied(&self) -> Vec<Op> {
+        let threads = self.process().map(|process| &process.threads);
+        let threads = threads.into_iter().flatten();
+        threads
+            .map(|thread| thread.shard.metadata_applied())
+            .collect()
     }
 
     /// Whether every shard serves.
