@@ -22,6 +22,7 @@ mod r29;
 mod r30;
 mod r31;
 mod r32;
+mod r41;
 mod r51;
 mod scene;
 mod sessions;
