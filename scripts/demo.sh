@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# The main job, end to end, on real data: lines go in, the server is killed with SIGKILL while they are
-# in flight and started again, and every line that was acknowledged comes back once, in order.
+# The main job, end to end, on real data: lines go in while the members of a consumer group share them.
+# A second and a third consumer join while the first works; one is killed with SIGKILL, one leaves; the
+# server is killed with SIGKILL in the middle of it all and started again. Then the ledger is read: every
+# acknowledged line came at least once, none twice but what the killed consumer had not stored, and the
+# order in each partition was kept.
 #
 #   make demo                 the binaries of target/release
 #   BIN=DIR scripts/demo.sh   those of another directory
@@ -9,23 +12,42 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 bin=${BIN:-$root/target/release}
 lines_wanted=${LINES_WANTED:-120000}
-partitions=6
+partitions=12
+chunk=500
 work=$(mktemp -d "${TMPDIR:-/tmp}/cohort-demo.XXXXXX")
 server_pid=
 send_pid=
+feed_pid=
+declare -A consumer_pid=()
 
 say() { printf '%s\n' "demo: $*"; }
 fail() {
   printf '%s\n' "demo: FAILED: $*" >&2
-  printf '%s\n' "--- the server's last lines" >&2
-  tail -n 20 "$work/server.log" >&2 || true
+  for log in server send one two three; do
+    [ -s "$work/$log.log" ] || continue
+    printf '%s\n' "--- the last lines of $log" >&2
+    tail -n 8 "$work/$log.log" >&2
+  done
   exit 1
 }
 clean_up() {
-  for pid in $send_pid $server_pid; do kill -KILL "$pid" 2>/dev/null || true; done
+  for pid in $feed_pid $send_pid "${consumer_pid[@]}" $server_pid; do kill -KILL "$pid" 2>/dev/null || true; done
   rm -rf "$work"
 }
 trap clean_up EXIT
+# A moment; conditions are looked at again after it.
+moment() { read -rt 0.02 < /dev/zero || true; }
+
+# wait_for SECONDS WHAT COMMAND…: until the command succeeds.
+wait_for() {
+  local deadline=$((SECONDS + $1)) what=$2
+  shift 2
+  until "$@"; do
+    [ "$SECONDS" -lt "$deadline" ] || fail "after a long wait still not: $what"
+    kill -0 "$server_pid" 2>/dev/null || fail "the server has ended"
+    moment
+  done
+}
 
 # Starts the server on the address given and waits until it says that it is ready.
 start_server() {
@@ -33,101 +55,154 @@ start_server() {
   "$bin/cohort-server" --set node.address="$1" --set node.data_directory="$work/data" \
     > "$work/ready" 2>> "$work/server.log" &
   server_pid=$!
-  local deadline=$((SECONDS + 30))
-  until grep -q 'is ready on' "$work/ready"; do
-    kill -0 "$server_pid" 2>/dev/null || fail "the server did not start"
-    [ "$SECONDS" -lt "$deadline" ] || fail "the server is not ready after 30 s"
-    read -rt 0.02 < /dev/zero || true
-  done
+  wait_for 30 "the server is ready" grep -q 'is ready on' "$work/ready"
   address=$(sed -n 's/.*is ready on //p' "$work/ready")
-}
-
-# Prints how many lines the ledger says are acknowledged.
-acknowledged() {
-  awk '/"first_line"/ { match($0, /"first":[0-9]+/)
-      first = substr($0, RSTART + 8, RLENGTH - 8)
-      if (match($0, /"last":[0-9]+/)) count += substr($0, RSTART + 7, RLENGTH - 7) - first + 1 }
-    END { print count + 0 }' "$work/ledger"
 }
 
 export COHORT__NODE__ROOT_PASSWORD=demo-password
 export COHORT_USER=root COHORT_PASSWORD=demo-password
 cohort() { "$bin/cohort" --address "$address" "$@"; }
 
-# Real lines: the sources of this repository, each line with its number in front, as often as needed.
+# Lines that the send's ledger says are acknowledged.
+acknowledged() {
+  awk '/"first_line"/ { match($0, /"first":[0-9]+/)
+      first = substr($0, RSTART + 8, RLENGTH - 8)
+      if (match($0, /"last":[0-9]+/)) count += substr($0, RSTART + 7, RLENGTH - 7) - first + 1 }
+    END { print count + 0 }' "$work/ledger"
+}
+# Lines that consumers have written: all, or those of one.
+consumed() { cat "$work"/${1:-*}.out 2>/dev/null | wc -l; }
+has_consumed() { [ "$(consumed "$1")" -ge "$2" ]; }
+sends() { kill -0 "$send_pid" 2>/dev/null && kill -0 "$feed_pid" 2>/dev/null; }
+
+start_consumer() {
+  : > "$work/$1.out"
+  "$bin/cohort" --address "$address" consume demo lines --group readers --follow \
+    > "$work/$1.out" 2>> "$work/$1.log" &
+  consumer_pid[$1]=$!
+}
+# phase WHAT: what is about to happen happens while lines are sent and read.
+phase() {
+  local before
+  before=$(consumed)
+  wait_for 60 "lines are read before: $1" has_consumed '*' $((before + 3 * chunk))
+  sends || fail "nothing was in flight: $1"
+  say "$1 ($(consumed) lines read so far)"
+}
+# Adds the server's counters to the sums; they begin at 0 with every start.
+add_counters() {
+  local name value
+  while read -r name value; do counters[$name]=$((${counters[$name]:-0} + value)); done < <(
+    cohort stats -o json | tr ',{}' '\n' | sed -n 's/^ *"\([a-z_]*\)": *\([0-9]*\)$/\1 \2/p')
+}
+declare -A counters=()
+moves() { cohort stats -o json | tr ',{}' '\n' | sed -n 's/^ *"moving": *\([0-9]*\)$/\1/p'; }
+nothing_moves() { [ "$(moves)" = 0 ]; }
+
+# Real lines: the sources of this repository, each line with its number in front, fed until the story is
+# over and enough lines are sent.
 while IFS= read -r file; do sources+=("$file"); done < <(find "$root/core" -name '*.rs' -not -path '*/target/*' | sort)
-: > "$work/lines"
-while [ "$(wc -l < "$work/lines")" -lt "$lines_wanted" ]; do cat "${sources[@]}" >> "$work/lines"; done
-awk '{ print NR "|" $0 }' "$work/lines" > "$work/input"
-total=$(wc -l < "$work/input")
-say "$total lines of ${#sources[@]} source files"
+mkdir "$work/chunks"
+cat "${sources[@]}" | awk '{ print NR "|" $0 }' > "$work/source"
+source_lines=$(wc -l < "$work/source")
+mkfifo "$work/input"
+feed() {
+  local fed=0
+  until [ -e "$work/enough" ] && [ "$fed" -ge "$lines_wanted" ]; do
+    # Numbers go on where the sources begin again.
+    awk -v from="$fed" -v n="$chunk" -v total="$source_lines" '
+      BEGIN { first = from % total + 1 }
+      NR >= first { sub(/^[0-9]+/, ++number + from); print; if (number == n) exit }' "$work/source" |
+      tee -a "$work/sent"
+    fed=$(wc -l < "$work/sent")
+  done
+}
 
 start_server 127.0.0.1:0
 say "server on $address, data in $work/data"
 cohort stream create demo > /dev/null
 cohort topic create demo lines --partitions "$partitions" > /dev/null
-
-# Small batches, so that there are many moments at which the kill can hit.
+cohort group create demo lines readers --rebalance-timeout 10s > /dev/null
+feed > "$work/input" &
+feed_pid=$!
+# Small batches, so that there are many moments at which a kill can hit.
 : > "$work/ledger"
-cohort send demo lines --file "$work/input" --batch-messages 200 --acknowledged -o json \
-  > "$work/ledger" 2> "$work/send.log" &
+cohort send demo lines --batch-messages 100 --acknowledged -o json \
+  < "$work/input" > "$work/ledger" 2> "$work/send.log" &
 send_pid=$!
 
-# Kill it when a part is acknowledged and the rest is on its way.
-deadline=$((SECONDS + 60))
-until [ "$(acknowledged)" -ge $((total / 10)) ]; do
-  kill -0 "$send_pid" 2>/dev/null || fail "sending ended before the kill: $(tail -n 3 "$work/send.log")"
-  [ "$SECONDS" -lt "$deadline" ] || fail "a tenth of the lines is not acknowledged after 60 s"
-done
+start_consumer one
+phase "a second consumer joins the first"
+start_consumer two
+wait_for 30 "the second consumer reads" has_consumed two "$chunk"
+phase "a third consumer joins"
+start_consumer three
+wait_for 30 "the third consumer reads" has_consumed three "$chunk"
+phase "the second consumer is killed with SIGKILL"
+disown "${consumer_pid[two]}"
+kill -KILL "${consumer_pid[two]}"
+wait_for 30 "its partitions are with the others" nothing_moves
+phase "the server is killed with SIGKILL"
+add_counters
 disown "$server_pid"
 kill -KILL "$server_pid"
-while kill -0 "$server_pid" 2>/dev/null; do :; done
+while kill -0 "$server_pid" 2>/dev/null; do moment; done
 before=$(acknowledged)
-kill -0 "$send_pid" 2>/dev/null || fail "the kill hit an idle server: sending had ended"
-[ "$before" -lt "$total" ] || fail "the kill hit an idle server: everything was acknowledged"
-say "killed with SIGKILL after $before of $total lines were acknowledged"
-
+sends || fail "the kill hit an idle server: sending had ended"
+[ "$before" -lt "$(wc -l < "$work/sent")" ] || fail "the kill hit an idle server: everything was acknowledged"
 start_server "$address"
 say "started again: $(grep -o 'elapsed=[^ ]*' "$work/server.log" | tail -n 1)"
-grep -h 'it was never acknowledged' "$work/server.log" | sed 's/^/demo:   /' || true
+phase "the third consumer leaves"
+kill -TERM "${consumer_pid[three]}"
+wait "${consumer_pid[three]}" || fail "the third consumer did not leave cleanly"
+unset 'consumer_pid[three]'
+phase "the rest is sent and read"
+
+: > "$work/enough"
+wait "$feed_pid" || fail "the lines could not be fed"
+feed_pid=
 wait "$send_pid" || fail "cohort send: $(tail -n 3 "$work/send.log")"
 send_pid=
+total=$(wc -l < "$work/sent")
 after=$(acknowledged)
 [ "$after" -eq "$total" ] || fail "$after of $total lines are acknowledged"
-say "the same cohort send went on: $after lines acknowledged"
+# What the killed consumer wrote last may be half a line.
+[ -z "$(tail -c 1 "$work/two.out")" ] || sed -i '$d' "$work/two.out"
+everything_read() { [ "$(cut -f 3 "$work"/*.out | cut -d '|' -f 1 | sort -u | wc -l)" -ge "$total" ]; }
+wait_for 60 "all $total lines are read" everything_read
+kill -TERM "${consumer_pid[one]}"
+wait "${consumer_pid[one]}" || fail "the first consumer did not leave cleanly"
+unset 'consumer_pid[one]'
+add_counters
 
-cohort consume demo lines --from first --count "$total" > "$work/output" 2> "$work/consume.log" ||
-  fail "cohort consume: $(tail -n 3 "$work/consume.log")"
-
-# partition:offset <tab> key <tab> number|line: dense offsets, rising numbers in each partition, every
-# number once, and what the ledger says is where it says.
+# partition:offset <tab> key <tab> number|line, the killed consumer's first. Repeated is only what it wrote
+# last in a partition: it stores in order, so what it had not stored is the end of what it wrote.
 awk -F'\t' -v total="$total" '
-  FNR == NR { if (!/"first_line"/) next
-    match($0, /"first":[0-9]+/);      first = substr($0, RSTART + 8, RLENGTH - 8) + 0
-    match($0, /"last":[0-9]+/);       last = substr($0, RSTART + 7, RLENGTH - 7) + 0
-    match($0, /"first_line":[0-9]+/); fl = substr($0, RSTART + 13, RLENGTH - 13) + 0
-    match($0, /"last_line":[0-9]+/);  ll = substr($0, RSTART + 12, RLENGTH - 12) + 0
-    match($0, /"partition":[0-9]+/);  p = substr($0, RSTART + 12, RLENGTH - 12) + 0
-    claim[p ":" first] = fl; claim[p ":" last] = ll; ranges++
-    next }
-  { split($1, place, ":"); p = place[1]; o = place[2] + 0; n = $3 + 0
-    if (o != next_offset[p] + 0) { print "partition " p ": offset " o " follows " next_offset[p] - 1; bad = 1 }
-    next_offset[p] = o + 1
-    if (n <= last_number[p] + 0) { print "partition " p ": line " n " follows line " last_number[p]; bad = 1 }
-    last_number[p] = n
-    if (seen[n]++) { print "line " n " came twice"; bad = 1 }
-    if (($1 in claim) && claim[$1] != n) { print $1 " holds line " n ", acknowledged was " claim[$1]; bad = 1 }
-    delete claim[$1]; count++ }
-  END { for (c in claim) { print "acknowledged and not there: " c; bad = 1 }
-    if (count != total) { print count " lines came back, " total " were sent"; bad = 1 }
-    if (ranges < 10) { print "the ledger has " ranges + 0 " ranges only"; bad = 1 }
-    exit bad }' "$work/ledger" "$work/output" > "$work/verdict" || fail "$(head -n 5 "$work/verdict")"
+  FNR == 1 { file++ }
+  { split($1, place, ":"); p = place[1]; o = place[2] + 0; n = $3 + 0; key = p ":" o
+    if ((file, p) in last && o <= last[file, p]) { print FILENAME ": " $1 " follows offset " last[file, p]; bad = 1 }
+    last[file, p] = o
+    if ((n in where) && where[n] != key) { print "line " n " is at " where[n] " and at " key; bad = 1 }
+    if (!(n in where)) { where[n] = key; count++ }
+    if (file == 1) { killed[key] = 1; next }
+    if (seen[key]++) { print $1 " came twice to living consumers"; bad = 1 }
+    if (key in killed) { repeated[key] = 1; repeats++; if (!(p in low) || o < low[p]) low[p] = o } }
+  END { for (key in killed) { split(key, place, ":"); p = place[1]
+      if ((p in low) && place[2] + 0 >= low[p] && !(key in repeated)) { print key " did not come again, but one before it did"; bad = 1 } }
+    if (count != total) { print count " lines came, " total " were acknowledged"; bad = 1 }
+    print repeats + 0 > "/dev/stderr"
+    exit bad }' "$work/two.out" "$work/one.out" "$work/three.out" > "$work/verdict" 2> "$work/repeats" ||
+  fail "$(head -n 5 "$work/verdict")"
+finished=$((${counters[moves_released]:-0} + ${counters[moves_drained]:-0}))
+[ "$finished" -gt 0 ] || fail "no partition was handed over by a member that had finished"
+[ "${counters[moves_from_nobody]:-0}" -gt 0 ] || fail "no partition of the killed consumer went on elsewhere"
+say "handed over: ${counters[moves_released]:-0} released, ${counters[moves_drained]:-0} drained, ${counters[moves_from_nobody]} of a consumer that was gone"
 
-# The contents, too: what came back is what went in, line by line.
+# What is stored, line by line, and once: a reader of its own sees everything from the beginning.
 cohort consume demo lines --from first --count "$total" -o raw | LC_ALL=C sort -n -t'|' -k1,1 |
-  cmp - "$work/input" || fail "the contents differ"
+  cmp - "$work/sent" || fail "the contents differ"
 
 kill -TERM "$server_pid"
 wait "$server_pid" || fail "the server did not stop cleanly"
 server_pid=
-say "OK: $total lines, each once and in order in $partitions partitions, through SIGKILL and restart"
+say "OK: $total lines, each at least once and in order; $(cat "$work/repeats") came again, all of them what the killed consumer had not stored"

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use integration::{
     Connection, Ended, Server, Site, Tag, flip_bit, last_written, overwrite, payload,
 };
-use wire::{ErrorCode, Offset, TopicDetails};
+use wire::{CreateStream, ErrorCode, Offset, TopicDetails};
 
 /// The exit code for data that the server does not guess about.
 const DAMAGED: i32 = 5;
@@ -257,7 +257,10 @@ fn rotten_block_takes_its_group_out_and_names_group_and_op() {
     }
     assert_eq!(others, 2);
     // The metadata goes on.
-    connection.create_topic("more", 1);
+    let more = CreateStream {
+        name: "more".to_owned(),
+    };
+    connection.ask(more).expect("the metadata goes on");
     drop(connection);
     server.stop();
 

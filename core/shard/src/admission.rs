@@ -18,7 +18,7 @@ use wire::{
 
 use crate::{
     Binding, ConnectionId, DiskSpace, Shard, ShardId,
-    pending::Gather,
+    pending::{BatchSize, Gather},
     shard::Parked,
     work::{
         AttachWork, Caller, CatalogWork, GroupReader, LoginWork, PartitionAddress, PollSectionWork,
@@ -265,6 +265,7 @@ impl Shard {
         let mut writes = Writes::default();
         let mut turn = self.turn;
         for (index, section) in send.sections.into_iter().enumerate() {
+            let size = BatchSize::of(&section.batch);
             let target =
                 target(topic, &section.target, &section.batch, &mut turn).and_then(|partition| {
                     Ok((
@@ -290,19 +291,20 @@ impl Shard {
                 }
                 Err(failure) => (named_partition(&section.target), Err(failure)),
             };
-            results.push(SendResult {
+            let result = SendResult {
                 partition,
                 status,
                 primary: ReplicaId(0),
                 base_offset: None,
-            });
+            };
+            results.push((result, size));
         }
         self.turn = turn;
         if send.acknowledgement == Acknowledgement::None {
             self.answer_early(
                 slot,
                 Sent {
-                    sections: results.clone(),
+                    sections: results.iter().map(|(result, _)| result.clone()).collect(),
                 }
                 .into(),
             );

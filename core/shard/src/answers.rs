@@ -17,7 +17,7 @@ use crate::{
     counters::Counters,
     fencing::revocation_changed,
     offset_requests::OffsetsAsk,
-    pending::{Gather, InFlight},
+    pending::{BatchSize, Gather, InFlight},
     work::{Caller, CatalogWork, OffsetsOf, Origin, PartitionOffsets, Work},
 };
 
@@ -369,12 +369,17 @@ impl Shard {
             return;
         };
         // Who goes on with what it was told names this op, and finds it everywhere.
-        let op = match &request.gather {
-            Gather::Topic(Some((told, _))) | Gather::Group(Some((told, _))) => *told,
-            _ => op,
+        let op = if let Gather::Topic(Some((told, _))) | Gather::Group(Some((told, _))) =
+            &request.gather
+        {
+            *told
+        } else {
+            op
         };
         let reply = match core::mem::replace(&mut request.gather, Gather::One) {
-            Gather::Send(sections) => Reply::Sent(Sent { sections }),
+            Gather::Send(sections) => Reply::Sent(Sent {
+                sections: sections.into_iter().map(|(result, _)| result).collect(),
+            }),
             Gather::Store(sections) => Reply::OffsetsStored(OffsetsStored { sections }),
             Gather::Delete(sections) => Reply::OffsetsDeleted(OffsetsDeleted { sections }),
             Gather::Offsets(sections) => Reply::Offsets(wire::Offsets { sections }),
@@ -574,13 +579,13 @@ const RESET_TIMEOUT: u64 = 10_000_000_000;
 type WriteResults = Vec<(u16, Result<DataResult, Failure>)>;
 
 fn collect_sent(
-    results: &mut [SendResult],
+    results: &mut [(SendResult, BatchSize)],
     written: WriteResults,
     primary: ReplicaId,
     counters: &mut Counters,
 ) {
     for (index, result) in written {
-        let Some(section) = results.get_mut(usize::from(index)) else {
+        let Some((section, size)) = results.get_mut(usize::from(index)) else {
             continue;
         };
         section.primary = primary;
@@ -590,8 +595,13 @@ fn collect_sent(
                 repeated,
             }) => {
                 section.base_offset = Some(base_offset);
-                counters.batches_appended += u64::from(!repeated);
-                counters.batches_repeated += u64::from(repeated);
+                if repeated {
+                    counters.batches_repeated += 1;
+                } else {
+                    counters.batches_appended += 1;
+                    counters.messages_appended += size.messages;
+                    counters.bytes_appended += size.bytes;
+                }
             }
             other => section.status = Err(failure_of(other)),
         }

@@ -4,7 +4,8 @@ use alloc::{collections::BTreeMap, vec::Vec};
 
 use catalog::GroupKey;
 use wire::{
-    Command, FrameHeader, GroupPrimary, Op, Plane, PollResult, SendResult, ShardId, TopicDetails,
+    Batch, Command, FrameHeader, GroupPrimary, Op, Plane, PollResult, SendResult, ShardId,
+    TopicDetails,
 };
 
 use crate::{ConnectionId, Slot};
@@ -27,7 +28,7 @@ pub(crate) struct InFlight {
 pub(crate) enum Gather {
     /// There is one answer, and it is the reply.
     One,
-    Send(Vec<SendResult>),
+    Send(Vec<(SendResult, BatchSize)>),
     Poll {
         results: Vec<PollResult>,
         max_messages: u32,
@@ -50,6 +51,23 @@ pub(crate) enum Gather {
     /// There is one answer, and it is the reply once the data groups have carried out the reset of this
     /// consumer group.
     Reset(GroupKey),
+}
+
+/// How much a batch adds to the counters when it is appended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchSize {
+    pub(crate) messages: u64,
+    /// Header included.
+    pub(crate) bytes: u64,
+}
+
+impl BatchSize {
+    pub(crate) fn of(batch: &Batch) -> Self {
+        Self {
+            messages: batch.header.count.into(),
+            bytes: batch.header.size.into(),
+        }
+    }
 }
 
 /// The requests in flight of one shard.

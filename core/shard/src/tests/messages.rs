@@ -413,3 +413,27 @@ fn an_unacknowledged_send_is_answered_at_once_and_happens() {
     let sections = polled(node.call(&mut client, poll(&[0], PollStrategy::First)));
     assert_eq!(texts(&sections[0]), ["a-0"]);
 }
+
+#[test]
+fn what_is_appended_is_counted_once() {
+    let (mut node, mut client) = with_topic(2);
+    for _ in 0..2 {
+        let batch = batch(&payloads("m", 3), 77, 1);
+        let size = u64::from(batch.header.size);
+        sent(node.call(&mut client, send(&[(0, batch)])));
+        let Ok(Reply::Stats(stats)) = node.call(&mut client, wire::Request::GetStats) else {
+            panic!("no counters");
+        };
+        let counter = |name| {
+            stats
+                .counters
+                .iter()
+                .find(|it| it.name == name)
+                .unwrap()
+                .value
+        };
+        assert_eq!(counter("batches_appended"), 1);
+        assert_eq!(counter("messages_appended"), 3);
+        assert_eq!(counter("bytes_appended"), size);
+    }
+}
