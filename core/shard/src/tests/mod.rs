@@ -7,4 +7,5 @@ mod group_lives;
 mod groups;
 mod messages;
 mod node;
+mod releases;
 mod restart;
