@@ -198,6 +198,20 @@ impl Counts {
             ("segments read", self.segment_reads, 1_000),
             ("partitions dropped", self.partitions_dropped, 100),
             ("stores behind", self.stores_behind, 500),
+            ("revocations released", self.moves_released, 50),
+            ("revocations drained", self.moves_drained, 200),
+            ("revocations timed out", self.moves_timed_out, 20),
+            ("revocations cancelled", self.moves_cancelled, 20),
+            (
+                "partitions of owners that were gone",
+                self.moves_from_nobody,
+                500,
+            ),
+            ("stale stores refused", self.stale_stores_refused, 50),
+            ("claims held back", self.claims_parked, 200),
+            ("members taken over", self.members_taken_over, 20),
+            ("seamless hand-overs", self.hand_overs_seamless, 30),
+            ("offsets of groups reset", self.group_resets, 200),
         ];
         let short = floors.into_iter().filter(|(_, count, floor)| {
             // Few runs prove nothing about what is rare.

@@ -133,6 +133,8 @@ counts! {
     moves_timed_out,
     /// Revocations ended by the fence of an earlier plan.
     moves_fenced_before,
+    /// Fences of plans that had changed meanwhile.
+    moves_fenced_late,
     /// Revocations cancelled.
     moves_cancelled,
     /// Partitions given on whose owner was gone.

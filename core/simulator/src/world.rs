@@ -548,7 +548,7 @@ impl World {
                 }
             }
             Phase::Audit => {
-                if self.clients.have_ended() && self.has_no_sessions() {
+                if self.clients.have_ended() && self.has_no_sessions() && self.waits_for_nothing() {
                     self.check_order();
                     self.stop();
                 }
@@ -611,6 +611,14 @@ impl World {
 
     fn has_no_sessions(&self) -> bool {
         self.checks.ledger.catalog().sessions().len() == 0
+    }
+
+    /// Whether no request is held back for a metadata op: whoever has sent it may be gone, and it is held
+    /// until its time is over.
+    fn waits_for_nothing(&self) -> bool {
+        let process = self.nodes[0].process().into_iter();
+        let mut threads = process.flat_map(|process| &process.threads);
+        threads.all(|thread| thread.shard.held().parked == 0)
     }
 
     fn stop(&mut self) {

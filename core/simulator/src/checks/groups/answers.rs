@@ -231,7 +231,7 @@ fn check_record(
     let stored = result.stored.map(|offset| offset.0);
     let fits = |reached: Reached| {
         let from = result.from.0;
-        let begins = match (section.strategy, reached) {
+        match (section.strategy, reached) {
             (PollStrategy::Next, Reached::Stored(offset)) => from == offset + 1,
             (PollStrategy::Next, Reached::Start(offset)) => from == offset,
             (PollStrategy::Next, Reached::Time(time)) => match model.batch_since(time) {
@@ -242,8 +242,7 @@ fn check_record(
             },
             (PollStrategy::Next, Reached::Unresolved) => false,
             _ => true,
-        };
-        begins
+        }
     };
     let mut states = record.within(window);
     if !states.any(|state| fits(state.reached)) {

@@ -42,7 +42,7 @@ pub(crate) struct Groups {
 }
 
 /// One group, also after its end.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Group {
     generation: Generation,
     ownership: Vec<Ownership>,
@@ -51,6 +51,9 @@ struct Group {
     last_member: MemberId,
     /// Who each epoch was planned for.
     epochs: BTreeMap<(PartitionId, Epoch), Option<EpochHolder>>,
+    /// Those planned for a member whose session another one has taken over before it was granted: they
+    /// stay the member's, and go to the new session.
+    inherited: BTreeSet<(PartitionId, Epoch)>,
     /// Who owned each partition, one after the other.
     tenures: BTreeMap<PartitionId, Vec<Tenure>>,
     /// What led to each epoch.

@@ -1,7 +1,7 @@
 //! Every metadata op, held against the rules of ownership: one owner, epochs that only rise and belong to
 //! one session each, fences before grants, balance at rest.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use catalog::{Catalog, Change, GroupKey, Operation};
 use coordinator::{ConsumerGroup, Holding, MemberState, Ownership};
@@ -128,23 +128,8 @@ impl Groups {
 impl Group {
     fn new(created: Step) -> Self {
         Self {
-            generation: wire::Generation(0),
-            ownership: Vec::new(),
-            members: std::collections::BTreeMap::new(),
-            last_member: MemberId(0),
-            epochs: std::collections::BTreeMap::new(),
-            tenures: std::collections::BTreeMap::new(),
-            planned: std::collections::BTreeMap::new(),
-            fenced: BTreeSet::new(),
-            served: std::collections::BTreeMap::new(),
-            clean: std::collections::BTreeMap::new(),
-            moving: std::collections::BTreeMap::new(),
-            rebalance_timeout: 0,
-            options_changed: 0,
-            disturbed: None,
-            memberships: std::collections::BTreeMap::new(),
             created,
-            deleted: None,
+            ..Self::default()
         }
     }
 
@@ -199,7 +184,8 @@ impl Group {
         now: &ConsumerGroup,
     ) -> Result<(), String> {
         let end = (committed.step, committed.op);
-        let mut members = std::collections::BTreeMap::new();
+        let mut members = BTreeMap::new();
+        let mut inherited = Vec::new();
         for member in now.members() {
             if member.id > self.last_member {
                 self.last_member = member.id;
@@ -222,6 +208,7 @@ impl Group {
             if before.is_none_or(|before| before.session != member.session) {
                 if let Some(before) = before {
                     run.counts.members_taken_over += 1;
+                    inherited.push((member.id, member.session));
                     close(self.memberships.entry(before.session).or_default(), end);
                 }
                 let spans = self.memberships.entry(member.session).or_default();
@@ -240,7 +227,23 @@ impl Group {
             }
         }
         self.members = members;
+        for (member, session) in inherited {
+            self.inherit(EpochHolder { member, session });
+        }
         Ok(())
+    }
+
+    /// What is on its way to a member goes to the session that has taken it over.
+    fn inherit(&mut self, holder: EpochHolder) {
+        for (index, entry) in self.ownership.iter().enumerate() {
+            if let Some(moving) = entry.moving()
+                && moving.to == Some(holder.member)
+            {
+                let place = (partition_id(index), moving.epoch);
+                self.epochs.insert(place, Some(holder));
+                self.inherited.insert(place);
+            }
+        }
     }
 
     fn holder(&self, member: MemberId) -> Result<EpochHolder, String> {
@@ -425,7 +428,7 @@ impl Group {
         let is_pending = now.plan_pending().is_some();
         let is_at_rest = !is_moving && !is_pending;
         if is_at_rest && !self.members.is_empty() {
-            let mut counts: std::collections::BTreeMap<MemberId, usize> =
+            let mut counts: BTreeMap<MemberId, usize> =
                 self.members.keys().map(|member| (*member, 0)).collect();
             for entry in &self.ownership {
                 match entry.owner().and_then(|owner| counts.get_mut(&owner)) {
