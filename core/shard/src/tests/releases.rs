@@ -16,7 +16,7 @@ fn release_of_a_cancelled_move_stores_and_says_that_it_releases_nothing() {
     let mut second = node.log_in(2, 2);
     joined(&mut node, &mut second);
     let mine = synced(&mut node, &mut first);
-    let moving = mine.revoking[0];
+    let moving = mine.revoking[0].clone();
     let leave = LeaveConsumerGroup {
         stream: name("orders"),
         topic: name("payments"),
