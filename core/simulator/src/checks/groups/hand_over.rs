@@ -33,10 +33,7 @@ impl Groups {
         };
         for (epoch, holder) in grants(done.command) {
             let planned = group.epochs.get(&(partition, epoch)).copied();
-            let member = |holder: Option<EpochHolder>| holder.map(|holder| holder.member);
-            let is_inherited = group.inherited.contains(&(partition, epoch))
-                && planned.map(member) == Some(member(holder));
-            if planned != Some(holder) && !is_inherited {
+            if planned != Some(holder) {
                 run.fail(format!(
                     "{key:?}, partition {partition}: epoch {epoch} of {holder:?} comes to a data group; planned for: {planned:?}"
                 ));

@@ -51,9 +51,6 @@ struct Group {
     last_member: MemberId,
     /// Who each epoch was planned for.
     epochs: BTreeMap<(PartitionId, Epoch), Option<EpochHolder>>,
-    /// Those planned for a member whose session another one has taken over before it was granted: they
-    /// stay the member's, and go to the new session.
-    inherited: BTreeSet<(PartitionId, Epoch)>,
     /// Who owned each partition, one after the other.
     tenures: BTreeMap<PartitionId, Vec<Tenure>>,
     /// What led to each epoch.

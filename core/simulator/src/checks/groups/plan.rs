@@ -185,7 +185,6 @@ impl Group {
     ) -> Result<(), String> {
         let end = (committed.step, committed.op);
         let mut members = BTreeMap::new();
-        let mut inherited = Vec::new();
         for member in now.members() {
             if member.id > self.last_member {
                 self.last_member = member.id;
@@ -208,7 +207,6 @@ impl Group {
             if before.is_none_or(|before| before.session != member.session) {
                 if let Some(before) = before {
                     run.counts.members_taken_over += 1;
-                    inherited.push((member.id, member.session));
                     close(self.memberships.entry(before.session).or_default(), end);
                 }
                 let spans = self.memberships.entry(member.session).or_default();
@@ -227,23 +225,7 @@ impl Group {
             }
         }
         self.members = members;
-        for (member, session) in inherited {
-            self.inherit(EpochHolder { member, session });
-        }
         Ok(())
-    }
-
-    /// What is on its way to a member goes to the session that has taken it over.
-    fn inherit(&mut self, holder: EpochHolder) {
-        for (index, entry) in self.ownership.iter().enumerate() {
-            if let Some(moving) = entry.moving()
-                && moving.to == Some(holder.member)
-            {
-                let place = (partition_id(index), moving.epoch);
-                self.epochs.insert(place, Some(holder));
-                self.inherited.insert(place);
-            }
-        }
     }
 
     fn holder(&self, member: MemberId) -> Result<EpochHolder, String> {
