@@ -188,10 +188,14 @@ impl ConsumerGroup {
             },
         );
         assert!(same == slot, "a member keeps its slot");
+        let at = step.at;
         for entry in 0..self.ownership.len() {
-            if self.ownership[entry].owner() == Some(slot) {
-                let at = step.at;
+            let ownership = &self.ownership[entry];
+            if ownership.owner() == Some(slot) {
                 self.touch(step, entry).take_over(at);
+            } else if ownership.moving().is_some_and(|it| it.to == Some(slot)) {
+                // The fence may have been raised for the old session already: its epoch is not the new one's.
+                self.touch(step, entry).assign(at, slot);
             }
         }
         // Changes nothing unless the weight is another one.

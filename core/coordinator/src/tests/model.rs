@@ -206,6 +206,10 @@ impl Model {
                     since: now.timestamp,
                     reset: None,
                 });
+            } else if let Some(moving) = &mut partition.moving
+                && moving.to == Some(id)
+            {
+                moving.epoch = now.op;
             }
         }
         self.plan(now);

@@ -2,7 +2,7 @@
 
 use std::{string::ToString, vec};
 
-use wire::{ClientId, ErrorCode, Failure, MemberId, SessionNumber};
+use wire::{ClientId, Epoch, ErrorCode, Failure, MemberId, PartitionId, SessionNumber};
 
 use super::{Table, at, fixed, repeated, told};
 use crate::{Join, MemberState, MembershipRefused};
@@ -176,16 +176,32 @@ fn what_was_already_on_its_way_to_another_goes_there() {
     assert_eq!(epochs, [30, 30, 20, 20]);
 }
 
+/// The fence for the old session may be raised by then: its epoch is nobody else's.
 #[test]
-fn take_over_of_a_target_leaves_the_moves_to_it() {
+fn take_over_of_a_target_gives_the_moves_to_it_a_new_epoch() {
     let mut table = Table::new(2);
     table.join(1);
     table.join_fixed(2, "a");
     assert_eq!(table.drawn(), ["1", "1>2"]);
-    let (_, change) = table.join_fixed(3, "a");
+    let since = table
+        .group
+        .ownership(PartitionId(1))
+        .unwrap()
+        .moving()
+        .unwrap()
+        .since;
+    table.join_fixed(3, "a");
     assert_eq!(table.drawn(), ["1", "1>2"]);
-    assert!(change.ownership.is_empty());
+    let moving = table
+        .group
+        .ownership(PartitionId(1))
+        .unwrap()
+        .moving()
+        .unwrap();
+    assert_eq!((moving.epoch, moving.since), (Epoch(30), since));
     let change = table.complete(&[(1, 20)]);
+    assert!(change.is_empty(), "that epoch was the old session's");
+    let change = table.complete(&[(1, 30)]);
     let sessions: vec::Vec<_> = change.notify.iter().map(|it| it.session.0).collect();
     assert_eq!(sessions, [1, 3], "the new session is told");
 }
