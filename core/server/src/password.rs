@@ -1,9 +1,10 @@
 //! Hashes and checks passwords, away from the shards: one check costs tens of milliseconds of CPU.
 
 use std::{
+    collections::VecDeque,
     fmt, io,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     thread,
@@ -13,6 +14,8 @@ use argon2::{
     Argon2,
     password_hash::{PasswordHasher, PasswordVerifier},
 };
+
+use blake2::{Blake2s256, Digest};
 
 use crate::random;
 
@@ -102,11 +105,12 @@ impl PasswordPool {
     pub fn start(threads: u16, waiting: usize) -> io::Result<Self> {
         let (work, queue) = sync_channel(waiting);
         let queue = Arc::new(Mutex::new(queue));
+        let known = Arc::new(Known::new());
         for number in 0..threads {
-            let queue = Arc::clone(&queue);
+            let (queue, known) = (Arc::clone(&queue), Arc::clone(&known));
             thread::Builder::new()
                 .name(format!("password-{number}"))
-                .spawn(move || serve(&queue))?;
+                .spawn(move || serve(&queue, &known))?;
         }
         Ok(Self { work })
     }
@@ -126,6 +130,60 @@ impl PasswordPool {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(PoolFull),
         }
+    }
+}
+
+/// Passwords that were found right are remembered, so that a fleet which starts at once does not wait for
+/// one slow hash after the other.
+const KNOWN_MAX: usize = 256;
+
+/// Pairs of password and hash that belong together, as digests under a key that never leaves the process.
+/// A password that is changed has another hash, so what is remembered of the old one matches nothing.
+struct Known {
+    key: [u8; 32],
+    /// The oldest first.
+    digests: Mutex<VecDeque<[u8; 32]>>,
+}
+
+impl Known {
+    fn new() -> Self {
+        Self {
+            key: random::bytes(),
+            digests: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    /// [`check`], or what it found before. What is wrong is never remembered: guessing stays slow.
+    fn check(&self, password: &str, phc: Option<&str>) -> bool {
+        let Some(phc) = phc else {
+            return check(password, None);
+        };
+        let digest = self.digest(password, phc);
+        if self.lock().contains(&digest) {
+            return true;
+        }
+        let valid = check(password, Some(phc));
+        if valid {
+            let mut digests = self.lock();
+            if digests.len() == KNOWN_MAX {
+                digests.pop_front();
+            }
+            digests.push_back(digest);
+        }
+        valid
+    }
+
+    fn digest(&self, password: &str, phc: &str) -> [u8; 32] {
+        let mut hasher = Blake2s256::new();
+        hasher.update(self.key);
+        hasher.update((phc.len() as u64).to_le_bytes());
+        hasher.update(phc);
+        hasher.update(password);
+        hasher.finalize().into()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<[u8; 32]>> {
+        self.digests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -149,7 +207,7 @@ pub fn check(password: &str, phc: Option<&str>) -> bool {
     valid && phc.is_some()
 }
 
-fn serve(queue: &Mutex<Receiver<(PasswordWork, Job)>>) {
+fn serve(queue: &Mutex<Receiver<(PasswordWork, Job)>>, known: &Known) {
     // Refused at most where niceness is forbidden; the pool works all the same.
     let _ = rustix::process::nice(NICENESS);
     loop {
@@ -159,7 +217,7 @@ fn serve(queue: &Mutex<Receiver<(PasswordWork, Job)>>) {
         };
         answer(match work {
             PasswordWork::Check { password, phc } => PasswordAnswer::Checked {
-                valid: check(&password, phc.as_deref()),
+                valid: known.check(&password, phc.as_deref()),
             },
             PasswordWork::Hash { password } => PasswordAnswer::Hashed {
                 phc: hash(&password),
@@ -224,6 +282,22 @@ mod tests {
                 Ok(PasswordAnswer::Checked { valid })
             );
         }
+    }
+
+    #[test]
+    fn what_was_right_is_remembered_and_nothing_else() {
+        let known = Known::new();
+        let phc = hash("correct horse");
+        assert!(!known.check("correct horsf", Some(&phc)));
+        assert!(known.lock().is_empty());
+        assert!(known.check("correct horse", Some(&phc)));
+        assert!(known.check("correct horse", Some(&phc)));
+        assert_eq!(known.lock().len(), 1);
+        assert!(!known.check("correct horsf", Some(&phc)));
+        assert!(!known.check("correct horse", Some(&hash("another"))));
+        assert!(!known.check("correct horse", None));
+        assert_ne!(Known::new().digest("a", "b"), known.digest("a", "b"));
+        assert_ne!(known.digest("ab", "c"), known.digest("b", "ca"));
     }
 
     #[test]

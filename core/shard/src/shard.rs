@@ -836,6 +836,9 @@ impl Shard {
         if core::mem::replace(&mut self.stopping, true) {
             return;
         }
+        if let Some(host) = &mut self.metadata {
+            host.stopping = true;
+        }
         let event = Event::ServerStopping(ServerStopping {
             time_left_ms: STOP_TIME_LEFT,
         });

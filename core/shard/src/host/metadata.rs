@@ -78,6 +78,8 @@ pub(crate) struct MetadataHost {
     inaugurated: bool,
     /// When expiry is looked at again.
     expiry_due: u64,
+    /// The node shuts down: whoever loses its connection by that is not silent.
+    pub(crate) stopping: bool,
     pub(crate) status_changed: bool,
 }
 
@@ -101,6 +103,7 @@ impl MetadataHost {
             announced: false,
             inaugurated: false,
             expiry_due: 0,
+            stopping: false,
             status_changed: true,
         }
     }
@@ -520,7 +523,7 @@ impl MetadataHost {
     /// Proposes the end of sessions that were silent for too long.
     pub(crate) fn expire(&mut self, desk: &mut Desk) {
         let now = desk.now.monotonic;
-        if !self.member.serves() || !self.inaugurated {
+        if !self.member.serves() || !self.inaugurated || self.stopping {
             return;
         }
         // Others wait for the partitions of whoever has lost its connection.

@@ -480,3 +480,27 @@ fn what_a_deleted_group_has_stored_is_dropped_although_the_node_died_before() {
     });
     assert_eq!(records.sum::<usize>(), 0);
 }
+
+#[test]
+fn members_outlive_a_stop_and_a_start() {
+    let mut node = node_with(3);
+    let mut first = node.log_in(1, 1);
+    let mut second = node.log_in(2, 2);
+    joined(&mut node, &mut first);
+    joined(&mut node, &mut second);
+    let before = synced(&mut node, &mut first);
+    for shard in 0..2 {
+        node.feed(wire::ShardId(shard), crate::Input::Stop);
+    }
+    node.settle();
+    // Clients that are told to go close their connections.
+    node.close(first.connection);
+    node.close(second.connection);
+    node.pass(5_000);
+    let mut node = node.crash(2);
+    node.attach(&mut first, 1).unwrap();
+    node.attach(&mut second, 2).unwrap();
+    node.pass(1_000);
+    assert_eq!(synced(&mut node, &mut first), before);
+    assert_eq!(synced(&mut node, &mut second).owned.len(), 3);
+}
