@@ -162,12 +162,7 @@ fn has_new_snapshot(data: &Path) -> bool {
 #[test]
 fn signal_in_the_middle_of_a_start_is_heeded() {
     let site = Site::new();
-    for name in [
-        "lock",
-        "journal/0000000001.new",
-        "node.toml",
-        "flush-probe.new",
-    ] {
+    for name in ["lock", "journal/0000000001.new", "node.toml"] {
         let starting = site.launch();
         let path = site.data().join(name);
         until(name, || path.exists().then_some(()));
