@@ -37,7 +37,7 @@ else
 	$(CARGO) test --workspace --no-fail-fast --lib --bins --tests
 endif
 	$(CARGO) test --workspace --doc --quiet
-	$(MAKE) --no-print-directory sim-fixed sim-fresh
+	$(MAKE) --no-print-directory sim-fixed
 
 .PHONY: integration
 integration: ## Tests with real servers, a few repetitions each: make integration ARGS=r12
