@@ -2,7 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use coordinator::{MemberChange, MemberState};
+use coordinator::{ConsumerGroup, MemberChange, MemberState};
 use wire::ClientId;
 
 use super::GroupKey;
@@ -44,26 +44,29 @@ impl Memberships {
         }
     }
 
-    /// Follows what happened to the members of a group.
-    pub(crate) fn follow(&mut self, key: GroupKey, changes: &[MemberChange]) {
+    /// Follows what happened to the members of a group, which is `group` by now. A client may be named by a
+    /// member that is away, or that was taken from it, and be in the group by another one.
+    pub(crate) fn follow(
+        &mut self,
+        key: GroupKey,
+        group: &ConsumerGroup,
+        changes: &[MemberChange],
+    ) {
+        let mut named = BTreeSet::new();
         for change in changes {
-            match change {
-                MemberChange::Put(member) => {
-                    // Whose place was taken is in the group no more: if it comes back, the member
-                    // does not name it any longer.
-                    if let Some(displaced) = &member.displaced {
-                        self.remove(displaced.client, &key);
-                    }
-                    match member.state {
-                        MemberState::Active => self.insert(member.client, key),
-                        MemberState::Detached => self.remove(member.client, &key),
-                    }
-                }
-                // A client whose static member is away may be in the group by another one.
-                MemberChange::Gone(member) if member.state == MemberState::Active => {
-                    self.remove(member.client, &key);
-                }
-                MemberChange::Gone(_) => {}
+            let (MemberChange::Put(member) | MemberChange::Gone(member)) = change;
+            named.insert(member.client);
+            named.extend(member.displaced.map(|displaced| displaced.client));
+        }
+        if named.is_empty() {
+            return;
+        }
+        for client in &named {
+            self.remove(*client, &key);
+        }
+        for member in group.members() {
+            if member.state == MemberState::Active && named.contains(&member.client) {
+                self.insert(member.client, key);
             }
         }
     }

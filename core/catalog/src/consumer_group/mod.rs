@@ -90,7 +90,13 @@ impl Catalog {
         if change.is_empty() {
             return;
         }
-        self.memberships.follow(key, &change.members);
+        let topic = self
+            .streams
+            .get(key.stream)
+            .and_then(|it| it.topics.get(key.topic));
+        let group = topic.and_then(|it| it.groups.group(key.group));
+        let group = group.expect("a group that changed is there");
+        self.memberships.follow(key, group, &change.members);
         step.changes.push(Change::ConsumerGroupChanged {
             stream: key.stream,
             topic: key.topic,

@@ -880,3 +880,23 @@ fn groups_are_listed_page_by_page_and_told_in_full() {
     assert_eq!(moving.reset, Some(ResetTarget::Nothing));
     assert_eq!(details.partitions[1].owner, None);
 }
+
+/// The member that is away names its client still, and changes when somebody else is no longer displaced.
+#[test]
+fn a_change_of_a_member_that_is_away_leaves_its_client_the_membership_that_it_has_now() {
+    let mut run = with_group();
+    let displaced = run.log_in(11, ROOT);
+    run.join(11, displaced, ("g", Some("a")));
+    let session = run.log_in(10, ROOT);
+    run.join(10, session, ("g", Some("a")));
+    run.accept(end(&[(10, session)], EvictionReason::Disconnected));
+    let newer = run.log_in(10, ROOT);
+    let membership = run.join(10, newer, ("g", None));
+    run.join(11, displaced, ("g", None));
+    run.accept(end(&[(10, newer)], EvictionReason::TableFull));
+    let members = run.members(membership.key);
+    assert_eq!(
+        members,
+        [(10, MemberState::Detached), (11, MemberState::Active)]
+    );
+}
