@@ -67,7 +67,13 @@ fn r15_6_groups_leave_nothing_behind() {
         let mut member = scene.join();
         assert_eq!(member.store(0, 3), Ok(Some(Offset(3))));
         if round == 0 {
-            files = partition_files(&scene);
+            // The segment is written behind the acknowledgement.
+            until("the messages are in their segment", || {
+                files = partition_files(&scene);
+                let is_segment =
+                    |file: &PathBuf| file.extension().is_some_and(|it| it == "segment");
+                files.iter().any(is_segment).then_some(())
+            });
         }
     }
     assert_eq!(partition_files(&scene), files);
