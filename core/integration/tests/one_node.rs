@@ -18,6 +18,7 @@ mod r12;
 mod r14;
 mod r15;
 mod r18;
+mod r24;
 mod r29;
 mod r30;
 mod r31;

@@ -159,7 +159,9 @@ impl Client {
     }
 
     /// Logs out and ends the connections, for all clones. Producers and consumers should be closed before:
-    /// what they still hold is lost. Waits up to 5 s for the server.
+    /// what they still hold is lost. Waits up to 5 s for the server. After a member of a consumer group was
+    /// [detached](crate::GroupConsumer::detach) the connections end without a logout, which would end the
+    /// membership.
     pub async fn close(self) {
         self.shared().close(Duration::from_secs(5)).await;
     }

@@ -18,13 +18,12 @@ use crate::{
     client::random_u64,
     core::{ConsumerEntry, MachineId, Next},
     id::check,
+    listener::Listener,
     message::ConsumerRef,
 };
 
 /// The name that a consumer without a name of its own is polled under. Nothing is stored under it.
 const READER_NAME: &str = "reader";
-
-type OnEvent = Box<dyn FnMut(&ConsumerEvent) + Send>;
 
 /// How a consumer reads. Made by [`Client::consumer`] and [`Client::reader`].
 pub struct ConsumerBuilder {
@@ -41,7 +40,7 @@ pub struct ConsumerBuilder {
     poll: Option<(u32, u32)>,
     wait: Option<Duration>,
     store_interval: Option<Duration>,
-    on_event: Option<OnEvent>,
+    on_event: Option<Listener<ConsumerEvent>>,
 }
 
 /// A consumer of one topic: a stream of its messages, in order within each partition, the partitions in
@@ -64,7 +63,7 @@ pub struct Consumer {
     client: Client,
     consumer: Arc<ConsumerRef>,
     id: MachineId,
-    on_event: Option<OnEvent>,
+    on_event: Option<Listener<ConsumerEvent>>,
     /// The stream has ended.
     ended: bool,
 }
@@ -169,7 +168,7 @@ impl ConsumerBuilder {
     /// given out.
     #[must_use]
     pub fn on_event(mut self, on_event: impl FnMut(&ConsumerEvent) + Send + 'static) -> Self {
-        self.on_event = Some(Box::new(on_event));
+        self.on_event = Some(Listener::new(on_event));
         self
     }
 
@@ -250,7 +249,11 @@ impl ConsumerBuilder {
 }
 
 impl Consumer {
-    fn start(client: Client, config: ConsumerConfig, on_event: Option<OnEvent>) -> Self {
+    fn start(
+        client: Client,
+        config: ConsumerConfig,
+        on_event: Option<Listener<ConsumerEvent>>,
+    ) -> Self {
         let shared = client.shared();
         let now = shared.now();
         let mut core = shared.lock();
@@ -315,7 +318,7 @@ impl Consumer {
     /// Tells of an event; gives the error that belongs into the stream of messages.
     fn on_event(&mut self, event: ConsumerEvent) -> Option<Error> {
         if let Some(on_event) = &mut self.on_event {
-            on_event(&event);
+            on_event.tell(&event);
         }
         match event {
             ConsumerEvent::PartitionFailed { partition, error } => {

@@ -97,7 +97,7 @@ pub enum Error {
         /// Why.
         error: ConsumerError,
     },
-    /// The offset was not stored.
+    /// The offset is not stored: what was processed up to it comes again.
     #[error("offset {offset} of partition {partition} was not stored: {text} ({}, {})", code.name(), code.code())]
     NotStored {
         /// The partition.
@@ -108,6 +108,16 @@ pub enum Error {
         code: ErrorCode,
         /// The text, for people.
         text: String,
+    },
+    /// The offset may be stored or not: the answer was lost, and could not be asked for again in time.
+    #[error("whether offset {offset} of partition {partition} is stored is not known: {error}")]
+    StoreInDoubt {
+        /// The partition.
+        partition: PartitionId,
+        /// The offset.
+        offset: Offset,
+        /// Why it is not known.
+        error: Box<Self>,
     },
     /// The client, producer or consumer was closed.
     #[error("the client is closed")]
@@ -131,6 +141,7 @@ impl Error {
             | Self::SessionLost { .. }
             | Self::Protocol(_)
             | Self::InDoubt { .. }
+            | Self::StoreInDoubt { .. }
             | Self::PartitionFailed { .. }
             | Self::Closed => false,
         }
@@ -145,7 +156,8 @@ impl Error {
             Self::ConnectionLost { .. }
             | Self::SessionLost { .. }
             | Self::Protocol(_)
-            | Self::InDoubt { .. } => true,
+            | Self::InDoubt { .. }
+            | Self::StoreInDoubt { .. } => true,
             Self::Address(_)
             | Self::Invalid { .. }
             | Self::LoginRefused { .. }

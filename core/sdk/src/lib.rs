@@ -42,6 +42,7 @@ mod consumer_groups;
 mod core;
 mod error;
 mod id;
+mod listener;
 mod message;
 mod producer;
 

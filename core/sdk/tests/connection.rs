@@ -18,15 +18,15 @@ use tokio::net::TcpListener;
 use wire::{Identifier, Request};
 
 /// Runs a test with a limit of time.
-fn run(test: impl Future<Output = ()>) {
+fn run<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     runtime.expect("a runtime").block_on(async {
         tokio::time::timeout(Duration::from_secs(30), test)
             .await
-            .expect("in time");
-    });
+            .expect("in time")
+    })
 }
 
 #[test]
@@ -410,6 +410,94 @@ fn a_member_reads_stores_and_leaves() {
         );
         assert!(!messages[5].ack());
     });
+}
+
+/// What close says of a message that was processed, when the answer to its store is lost with the connection,
+/// and the session with it; `stored`: what the server answers who asks.
+fn close_without_an_answer(stored: Option<[Option<Offset>; 2]>) -> Result<(), Error> {
+    run(async move {
+        let mut fake = Fake::start().await;
+        let client = Client::connect(&fake.url()).await.expect("connect");
+        let building = client.consumer_group("s", "t", "g");
+        let building = building.store(StoreMode::Manual).build();
+        let mut consumer = building.await.expect("join");
+        let next = consumer.next().await.expect("it goes on");
+        fake.rules(|rules| {
+            rules.cut_at = Some(Command::StoreConsumerOffset);
+            rules.loses_sessions = true;
+            rules.stored = stored;
+        });
+        assert!(next.expect("a message").ack());
+        let closing = consumer.close_within(Duration::from_secs(5));
+        let closing = tokio::spawn(closing);
+        fake.request_of(Command::GetConsumerOffset).await;
+        closing.await.expect("nobody panics")
+    })
+}
+
+#[test]
+fn close_asks_what_is_stored_when_it_does_not_know() {
+    let stored = close_without_an_answer(Some([Some(Offset(0)); 2]));
+    assert_eq!(stored, Ok(()));
+    let error = close_without_an_answer(Some([None; 2])).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::NotStored {
+                offset: Offset(0),
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let error = close_without_an_answer(None).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::StoreInDoubt {
+                offset: Offset(0),
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(error.may_have_happened());
+}
+
+#[test]
+fn who_detaches_stores_and_goes_without_a_farewell() {
+    run(async {
+        let mut fake = Fake::start().await;
+        let client = Client::connect(&fake.url()).await.unwrap();
+        let building = client.consumer_group("s", "t", "g").instance_id("i");
+        let mut consumer = building.build().await.unwrap();
+        consumer.next().await.unwrap().unwrap();
+        consumer.detach().await.unwrap();
+        client.close().await;
+        let mut stored = false;
+        while let Some(seen) = fake.seen.recv().await.unwrap() {
+            let command = seen.1.command();
+            stored |= command == Command::StoreConsumerOffset;
+            let farewell = [Command::LeaveConsumerGroup, Command::Logout].contains(&command);
+            assert!(!farewell, "{command:?}");
+        }
+        assert!(stored);
+    });
+}
+
+/// What is not `Send` cannot be spawned.
+#[test]
+fn what_consumers_are_asked_can_be_spawned() {
+    fn spawnable(_: impl Future<Output = Result<(), Error>> + Send) {}
+    fn of_a_member(consumer: cohort::GroupConsumer) {
+        spawnable(consumer.store());
+        spawnable(consumer.close());
+    }
+    fn of_one(consumer: cohort::Consumer) {
+        spawnable(consumer.flush());
+        spawnable(consumer.close());
+    }
+    let _compiled: (fn(_), fn(_)) = (of_a_member, of_one);
 }
 
 #[test]

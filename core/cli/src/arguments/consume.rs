@@ -35,11 +35,13 @@ Consumer groups (--group):
   It becomes a member, and gets a share of the partitions; they come and go while other members do. What
   was written is stored for the group, and whoever gets the partition goes on behind it. One that is to be
   given up is given up when everything that was read of it is written and stored. The end, ctrl-C and
-  SIGTERM store and leave: nothing comes twice. Where it begins is up to the group (group create --start,
+  SIGTERM store and leave: nothing comes twice. With --instance, ctrl-C and SIGTERM store and do not leave:
+  the partitions stay for the server's session timeout, for whoever is started with the same ID; `cohort
+  group remove-member` sets them free before. Where it begins is up to the group (group create --start,
   group reset). Without --follow it ends when it has read all of its partitions, none is on its way
   to it, and nothing has come for --idle.
   In JSON, each message has the epoch under which its partition was owned, and --events adds objects with
-  the key \"event\": joined, assigned, revoking, retained, revoked, lost, left and others.
+  the key \"event\": joined, assigned, revoking, retained, revoked, lost, left, detached and others.
 
 Examples:
   cohort consume shop orders --from last:10
@@ -81,7 +83,8 @@ pub(crate) struct ConsumeArguments {
     /// Where a group that is made starts: earliest, latest, or a time [default: earliest]
     #[arg(long, value_name = "WHERE", requires = "create", value_parser = StartPolicy::parse)]
     pub(crate) start: Option<StartPolicy>,
-    /// Be a static member: it keeps its partitions through a restart, and takes over from whoever has this id
+    /// Be a static member: it keeps its partitions when it is stopped and started again, and takes over from
+    /// whoever has this id
     #[arg(long, value_name = "ID", requires = "group")]
     pub(crate) instance: Option<String>,
     /// How long nothing must come before a member ends that does not follow [default: 1s]

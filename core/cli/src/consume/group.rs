@@ -33,7 +33,7 @@ use crate::{
 /// How long nothing must come before a member ends that does not follow.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// How long storing may take at the end, before the member leaves all the same.
+/// How long the end may take, before the member goes all the same.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads until everything is read, the count or ctrl-C; the exit code.
@@ -293,30 +293,50 @@ impl Member<'_> {
         Ok(())
     }
 
-    /// Stores what was written and leaves, however reading has ended; says whether it was interrupted.
+    /// Stores what was written and leaves, however reading has ended; says whether it was interrupted. Who is
+    /// interrupted and has an instance id is probably started again: it does not leave.
     async fn leave(mut self, ended: Result<bool, Problem>) -> Result<bool, Problem> {
         let settled = self.reading.settle();
-        // What nobody reads any more is never processed; there is nothing to wait for.
-        let timeout = if settled.is_err() || self.reading.output.is_gone() {
-            Duration::ZERO
+        let consumer = self.source.consumer;
+        let instance = self.reading.arguments.instance.as_ref();
+        let detaches = matches!(ended, Ok(true)) && instance.is_some();
+        let left = if settled.is_err() || self.reading.output.is_gone() {
+            // What nobody reads any more is never processed: there is nothing to wait for, and the logout ends
+            // the membership.
+            let stored = consumer.store().await;
+            drop(consumer);
+            stored
+        } else if detaches {
+            consumer.detach_within(STORE_TIMEOUT).await
         } else {
-            STORE_TIMEOUT
+            consumer.close_within(STORE_TIMEOUT).await
         };
-        let left = self.source.consumer.close_within(timeout).await;
         let interrupted = ended?;
         settled?;
         match left {
             // It was told when it was lost.
-            Err(Error::NotStored {
-                partition, offset, ..
-            }) if self.lost.contains(&(partition, offset)) => {}
+            Err(
+                Error::NotStored {
+                    partition, offset, ..
+                }
+                | Error::StoreInDoubt {
+                    partition, offset, ..
+                },
+            ) if self.lost.contains(&(partition, offset)) => {}
             left => left?,
         }
         if self.verbose {
-            eprintln!("cohort: left: consumer group {}", self.group);
+            match instance.filter(|_| detaches) {
+                Some(instance) => eprintln!(
+                    "cohort: detached: consumer group {} keeps the partitions, for a while, for instance {instance}",
+                    self.group
+                ),
+                None => eprintln!("cohort: left: consumer group {}", self.group),
+            }
         }
         if self.reading.arguments.events {
-            let left = json!({ "event": "left" });
+            let event = if detaches { "detached" } else { "left" };
+            let left = json!({ "event": event });
             self.reading.output.line(&json_line(&left))?;
             self.reading.output.flush()?;
         }

@@ -34,6 +34,8 @@ pub enum LossReason {
     MembershipEnded(Failure),
     /// The consumer has left the group: it was closed, or the application did not ask for messages.
     Left,
+    /// The consumer has gone; the membership keeps the partition for whoever takes it over.
+    Detached,
     /// The consumer cannot go on; an event tells why.
     Failed,
 }
@@ -45,6 +47,7 @@ impl fmt::Display for LossReason {
             Self::Fenced(failure) | Self::MembershipEnded(failure) => failure.fmt(f),
             Self::SessionLost => f.write_str("the session has ended"),
             Self::Left => f.write_str("the consumer has left the group"),
+            Self::Detached => f.write_str("the consumer has gone, the membership stays"),
             Self::Failed => f.write_str("the consumer has failed"),
         }
     }
@@ -173,6 +176,12 @@ pub enum GroupInput {
     /// Ends the membership: nothing more is handed out; what was is to be processed, is stored, and the
     /// group is left. It is done when [`GroupConsumer::is_ended`](crate::GroupConsumer::is_ended) says so.
     Close {
+        /// How long the application may take to process what it was handed, and the server to store it.
+        timeout: Duration,
+    },
+    /// Ends reading as [`GroupInput::Close`] does, but does not leave the group: the membership stays as long as
+    /// the session does, and one with an instance id for a while longer, for whoever joins with the same id.
+    Detach {
         /// How long the application may take to process what it was handed, and the server to store it.
         timeout: Duration,
     },

@@ -1,4 +1,4 @@
-//! Leaving: because it is closed, or because nobody takes its messages.
+//! Leaving: because it is closed, or because nobody takes its messages. Or going without leaving.
 
 use core::time::Duration;
 
@@ -31,6 +31,8 @@ pub(super) struct Leaving {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
     Closed,
+    /// The process goes, the membership stays.
+    Detached,
     /// The application did not ask for messages.
     Stalled {
         /// It asks again.
@@ -47,6 +49,11 @@ impl Leaving {
     /// Whether everything is done but the leave itself.
     pub(super) const fn is_told(&self) -> bool {
         self.told
+    }
+
+    /// Whether the group is not left in the end.
+    pub(super) const fn keeps_membership(&self) -> bool {
+        matches!(self.why, Why::Detached)
     }
 }
 
@@ -92,6 +99,17 @@ impl GroupConsumer {
         }
     }
 
+    pub(super) fn on_detach(&mut self, timeout: Duration) {
+        match self.phase {
+            Phase::Member => self.begin_leaving(Why::Detached, timeout),
+            // Nothing was handed out.
+            Phase::Joining { .. } | Phase::Away => self.phase = Phase::Ended,
+            // It gives its partitions up already, because nobody takes their messages.
+            Phase::Leaving(_) => self.on_close(timeout),
+            Phase::Ended | Phase::Failed => {}
+        }
+    }
+
     fn begin_leaving(&mut self, why: Why, timeout: Duration) {
         self.phase = Phase::Leaving(Leaving {
             why,
@@ -121,7 +139,7 @@ impl GroupConsumer {
         }
         let store = self.config.store;
         let finished = match leaving.why {
-            Why::Closed => self.held.values().all(|holding| {
+            Why::Closed | Why::Detached => self.held.values().all(|holding| {
                 matches!(holding.state, State::Released) || holding.is_finished(store)
             }),
             Why::Stalled { .. } => true,
@@ -135,6 +153,10 @@ impl GroupConsumer {
                 let (planned, deadline) = (Epoch(0), leaving.deadline);
                 holding.state = State::Revoking { planned, deadline };
             }
+        }
+        if leaving.keeps_membership() {
+            self.lose_all(&LossReason::Detached);
+            return self.on_left();
         }
         self.lose_all(&LossReason::Left);
         self.submit_leave(leaving);
@@ -182,7 +204,7 @@ impl GroupConsumer {
     pub(super) fn on_left(&mut self) {
         if let Phase::Leaving(leaving) = self.phase {
             self.phase = match leaving.why {
-                Why::Closed => Phase::Ended,
+                Why::Closed | Why::Detached => Phase::Ended,
                 Why::Stalled { back: false } => Phase::Away,
                 Why::Stalled { back: true } => Phase::joining(self.now),
             };

@@ -189,6 +189,7 @@ impl GroupConsumer {
             GroupInput::SessionLost => self.on_session_lost(),
             GroupInput::Flush => self.on_flush(),
             GroupInput::Close { timeout } => self.on_close(timeout),
+            GroupInput::Detach { timeout } => self.on_detach(timeout),
             GroupInput::Tick => {}
         }
         self.drive();
@@ -309,8 +310,8 @@ impl GroupConsumer {
         })
     }
 
-    /// Whether there will be no more messages: the group is left for good, or an event told why the consumer
-    /// cannot go on.
+    /// Whether there will be no more messages: the group is left for good, the consumer has gone without
+    /// leaving it, or an event told why it cannot go on.
     #[must_use]
     pub const fn is_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended | Phase::Failed)
@@ -328,6 +329,7 @@ impl GroupConsumer {
     pub fn farewell(&self) -> Option<Request> {
         match self.phase {
             Phase::Joining { sent: false, .. } | Phase::Away | Phase::Ended | Phase::Failed => None,
+            Phase::Leaving(leaving) if leaving.keeps_membership() => None,
             Phase::Joining { .. } | Phase::Member | Phase::Leaving(_) => {
                 Some(self.leave_request().into())
             }

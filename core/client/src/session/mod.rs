@@ -61,6 +61,9 @@ pub enum Input {
     Tick,
     /// Ends the session: what is not answered yet ends with an error, then the server is told.
     Close(Close),
+    /// Ends the connections and everything that waits, without logging out: the session, and what hangs on it,
+    /// lives on at the server until its time is over. It is done with [`Effect::Closed`].
+    Detach,
 }
 
 /// How to end a session.
@@ -127,7 +130,7 @@ pub enum Effect {
     },
     /// The login was refused for good. Every request is answered with this error from now on.
     Failed(ClientError),
-    /// The session has ended as [`Input::Close`] asked.
+    /// The session has ended as [`Input::Close`] or [`Input::Detach`] asked.
     Closed,
 }
 
@@ -232,6 +235,7 @@ impl Session {
             Input::Frame { connection, frame } => self.on_frame(connection, frame),
             Input::Tick => {}
             Input::Close(close) => self.on_close(close),
+            Input::Detach => self.on_detach(),
         }
         self.on_time();
         self.dispatch();
@@ -309,6 +313,12 @@ impl Session {
             self.phase = Phase::Closing { deadline };
             self.submit_logout(close.timeout);
         } else {
+            self.finish_close();
+        }
+    }
+
+    fn on_detach(&mut self) {
+        if self.phase == Phase::Open {
             self.finish_close();
         }
     }

@@ -1,7 +1,7 @@
 //! Members of consumer groups, and who waits for their messages.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     task::{Context, Waker},
     time::Duration,
@@ -36,15 +36,44 @@ pub(crate) struct MemberEntry {
     /// Who waits for the membership.
     joined: Option<oneshot::Sender<Result<(), Error>>>,
     /// Who waits until everything is stored.
-    stored: Vec<oneshot::Sender<Result<(), Error>>>,
+    stored: Vec<oneshot::Sender<Settled>>,
     /// Who waits until the group is left.
-    ended: Option<oneshot::Sender<Result<(), Error>>>,
-    /// What was processed and not stored, since somebody waited for it last.
-    refused: Option<Error>,
+    ended: Option<oneshot::Sender<Settled>>,
+    /// What was processed and is not known to be stored, since somebody waited for it last.
+    unstored: BTreeMap<PartitionId, Unstored>,
     /// Why the consumer cannot go on.
     failed: Option<Error>,
     /// The connection that its requests take, modulo the number of connections.
     lane: u16,
+}
+
+/// What has come of storing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settled {
+    /// Why the consumer cannot go on.
+    pub(crate) failed: Option<Error>,
+    /// What is not known to be stored, at most one of a partition.
+    pub(crate) unstored: Vec<Unstored>,
+}
+
+/// What was processed and is not known to be stored.
+#[derive(Clone, Debug)]
+pub(crate) struct Unstored {
+    pub(crate) partition: PartitionId,
+    pub(crate) offset: Offset,
+    /// Why, for programs.
+    pub(crate) code: ErrorCode,
+    /// Why, for people.
+    pub(crate) text: String,
+}
+
+/// How a member ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It leaves the group.
+    Leave,
+    /// Its membership stays, for whoever takes it over.
+    Detach,
 }
 
 /// What there is for an application that asks for the next message.
@@ -75,7 +104,7 @@ impl MemberEntry {
             joined: Some(joined),
             stored: Vec::new(),
             ended: None,
-            refused: None,
+            unstored: BTreeMap::new(),
             failed: None,
             lane,
         }
@@ -104,19 +133,12 @@ impl MemberEntry {
                 partition,
                 reason,
                 unstored: Some(offset),
-            } => self.refused = Some(not_stored(*partition, *offset, reason)),
+            } => self.note_unstored(*partition, *offset, (code_of(reason), reason.to_string())),
             GroupEvent::StoreRefused {
                 partition,
                 offset,
                 failure,
-            } => {
-                self.refused = Some(Error::NotStored {
-                    partition: *partition,
-                    offset: *offset,
-                    code: failure.code,
-                    text: failure.text.clone(),
-                });
-            }
+            } => self.note_unstored(*partition, *offset, (failure.code, failure.text.clone())),
             GroupEvent::Failed(error) => {
                 self.failed = Some(error.clone().into());
             }
@@ -137,6 +159,21 @@ impl MemberEntry {
         self.events.push_back(event);
     }
 
+    fn note_unstored(
+        &mut self,
+        partition: PartitionId,
+        offset: Offset,
+        (code, text): (ErrorCode, String),
+    ) {
+        let unstored = Unstored {
+            partition,
+            offset,
+            code,
+            text,
+        };
+        self.unstored.insert(partition, unstored);
+    }
+
     /// Tells who waits for what has come about.
     fn settle(&mut self) {
         if let Some(error) = &self.failed
@@ -146,13 +183,13 @@ impl MemberEntry {
         }
         let over = self.machine.is_ended();
         if !self.stored.is_empty() && (over || self.machine.is_stored()) {
-            let outcome = self.outcome();
+            let settled = self.take_settled();
             for sender in self.stored.drain(..) {
-                let _nobody_waits = sender.send(outcome.clone());
+                let _nobody_waits = sender.send(settled.clone());
             }
         }
         if over && let Some(sender) = self.ended.take() {
-            let _nobody_waits = sender.send(self.outcome());
+            let _nobody_waits = sender.send(self.take_settled());
         }
         let awaited = self.machine.has_message() || over || !self.events.is_empty();
         if awaited && let Some(waker) = self.waker.take() {
@@ -160,38 +197,38 @@ impl MemberEntry {
         }
     }
 
-    fn outcome(&mut self) -> Result<(), Error> {
-        let error = self.failed.clone().or_else(|| self.refused.take());
-        error.map_or(Ok(()), Err)
+    /// What has come of storing so far.
+    pub(crate) fn take_settled(&mut self) -> Settled {
+        Settled {
+            failed: self.failed.clone(),
+            unstored: std::mem::take(&mut self.unstored).into_values().collect(),
+        }
     }
 
     /// Nothing is waited for any more.
     pub(super) fn abandon(&mut self) {
         self.failed.get_or_insert(Error::Closed);
-        let waiting = [self.joined.take(), self.ended.take()];
-        let waiting = waiting.into_iter().flatten();
-        for sender in waiting.chain(self.stored.drain(..)) {
+        if let Some(sender) = self.joined.take() {
             let _nobody_waits = sender.send(Err(Error::Closed));
         }
+        // Who waits for these learns it from their end.
+        self.ended = None;
+        self.stored.clear();
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
     }
 }
 
-/// What was processed of a partition that is lost.
-fn not_stored(partition: PartitionId, offset: Offset, reason: &LossReason) -> Error {
-    let code = match reason {
+/// Why what was processed of a partition that is lost is not stored.
+const fn code_of(reason: &LossReason) -> ErrorCode {
+    match reason {
         LossReason::Fenced(failure) | LossReason::MembershipEnded(failure) => failure.code,
         LossReason::SessionLost => ErrorCode::SessionNotFound,
         LossReason::Reassigned => ErrorCode::PartitionNotOwned,
-        LossReason::Left | LossReason::Failed => ErrorCode::ConsumerGroupMemberNotFound,
-    };
-    Error::NotStored {
-        partition,
-        offset,
-        code,
-        text: reason.to_string(),
+        LossReason::Left | LossReason::Detached | LossReason::Failed => {
+            ErrorCode::ConsumerGroupMemberNotFound
+        }
     }
 }
 
@@ -252,7 +289,7 @@ impl Core {
         &mut self,
         shared: &Arc<Shared>,
         id: MachineId,
-    ) -> Option<oneshot::Receiver<Result<(), Error>>> {
+    ) -> Option<oneshot::Receiver<Settled>> {
         let (sender, receiver) = oneshot::channel();
         self.members.get_mut(&id)?.stored.push(sender);
         self.with_member(shared, id, |member, now| {
@@ -261,18 +298,25 @@ impl Core {
         Some(receiver)
     }
 
-    /// Leaves the group; the receiver is told when that is done.
-    pub(crate) fn close_member(
+    /// Ends a member; the receiver is told when that is done.
+    pub(crate) fn end_member(
         &mut self,
         shared: &Arc<Shared>,
         id: MachineId,
-        timeout: Duration,
-    ) -> Option<oneshot::Receiver<Result<(), Error>>> {
+        (end, timeout): (End, Duration),
+    ) -> Option<oneshot::Receiver<Settled>> {
         let (sender, receiver) = oneshot::channel();
         self.members.get_mut(&id)?.ended = Some(sender);
+        self.keeps_session |= end == End::Detach;
         self.with_member(shared, id, |member, now| {
             member.settle_last();
-            member.handle(now, GroupInput::Close { timeout });
+            member.handle(
+                now,
+                match end {
+                    End::Leave => GroupInput::Close { timeout },
+                    End::Detach => GroupInput::Detach { timeout },
+                },
+            );
         })?;
         Some(receiver)
     }

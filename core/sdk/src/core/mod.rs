@@ -28,7 +28,7 @@ use wire::{Reply, Request, Time, Timestamp};
 use crate::Error;
 use connection::Outgoing;
 pub(crate) use consumers::{ConsumerEntry, Next};
-pub(crate) use members::{EVENTS_MAX, MemberEntry, NextOfGroup};
+pub(crate) use members::{EVENTS_MAX, End, MemberEntry, NextOfGroup, Settled, Unstored};
 pub(crate) use producers::{BatchCell, ProducerEntry};
 
 /// Names a producer or consumer within its client.
@@ -75,6 +75,8 @@ pub(crate) struct Core {
     closing: Option<oneshot::Sender<()>>,
     /// Bytes of the largest frame that the server takes.
     pub(crate) frame_size_max: u32,
+    /// A membership is to outlive the client, and with it the session.
+    pub(crate) keeps_session: bool,
     /// The time that the clock's task waits for.
     armed: Option<u64>,
     stopped: bool,
@@ -110,6 +112,7 @@ impl Shared {
             opening: None,
             closing: None,
             frame_size_max,
+            keeps_session: false,
             armed: None,
             stopped: false,
         };
@@ -182,11 +185,19 @@ impl Shared {
         }
     }
 
-    /// Logs out and waits until that is done, or `timeout` is over.
+    /// Logs out, unless a membership was left behind, and waits until that is done, or `timeout` is over.
     pub(crate) async fn close(self: &Arc<Self>, timeout: Duration) {
         let (sender, receiver) = oneshot::channel();
-        self.lock().closing = Some(sender);
-        self.input(Input::Close(Close { timeout }));
+        let keeps_session = {
+            let mut core = self.lock();
+            core.closing = Some(sender);
+            core.keeps_session
+        };
+        self.input(if keeps_session {
+            Input::Detach
+        } else {
+            Input::Close(Close { timeout })
+        });
         // An error means that the client is stopped, which is as good.
         let _closed = receiver.await;
     }

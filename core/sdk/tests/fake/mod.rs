@@ -15,10 +15,11 @@ use tokio::{
 use wire::{
     AssignedPartition, BatchBuilder, Command, ConsensusGroup, ConsumerGroupAssignment,
     ConsumerGroupId, Epoch, ErrorCode, FRAME_SIZE_MAX, Failure, FrameHeader, Generation,
-    Incarnation, LoggedIn, MemberId, Offset, OffsetsStored, Op, PartitionDetails, PartitionId,
-    PartitionTarget, PollMessages, PollResult, PollSection, PollStrategy, Polled, ProducerId,
-    ReplicaId, Reply, Request, SendResult, Sent, SessionNumber, SessionSecret, StoreConsumerOffset,
-    StoreResult, StreamId, Timestamp, TopicDetails, TopicId, UserId, View,
+    GetConsumerOffset, Incarnation, LoggedIn, MemberId, Offset, OffsetResult, Offsets,
+    OffsetsStored, Op, PartitionDetails, PartitionId, PartitionTarget, PollMessages, PollResult,
+    PollSection, PollStrategy, Polled, ProducerId, ReplicaId, Reply, Request, SendResult, Sent,
+    SessionNumber, SessionSecret, StoreConsumerOffset, StoreResult, StreamId, Timestamp,
+    TopicDetails, TopicId, UserId, View,
 };
 
 pub(crate) const SECRET: SessionSecret = SessionSecret([3; 32]);
@@ -38,6 +39,10 @@ pub(crate) struct Rules {
     pub(crate) cut_at: Option<Command>,
     /// Answers to sends are held back.
     pub(crate) hold_sends: bool,
+    /// Sessions are not known any more by who attaches.
+    pub(crate) loses_sessions: bool,
+    /// What is stored in each partition, for who asks; `None`: there is no answer.
+    pub(crate) stored: Option<[Option<Offset>; 2]>,
     /// Messages that each partition has.
     ends: [u64; 2],
 }
@@ -143,6 +148,14 @@ fn answer(rules: &Mutex<Rules>, header: &FrameHeader, request: Request) -> Optio
             session_timeout_ms: 10_000,
             frame_size_max: FRAME_SIZE_MAX,
         })),
+        Request::Attach(_) if rules.loses_sessions => Err(Failure::new(
+            ErrorCode::SessionNotFound,
+            "session 100 is not known",
+        )),
+        Request::GetConsumerOffset(get) => match rules.stored {
+            Some(stored) => Ok(offsets(&get, stored)),
+            None => return None,
+        },
         Request::GetTopic(_) => Ok(topic()),
         Request::SendMessages(_) if rules.hold_sends => return None,
         Request::SendMessages(send) => Ok(Reply::Sent(Sent {
@@ -248,6 +261,19 @@ fn stored(store: &StoreConsumerOffset) -> Reply {
     });
     let sections = sections.collect();
     Reply::OffsetsStored(OffsetsStored { sections })
+}
+
+fn offsets(get: &GetConsumerOffset, stored: [Option<Offset>; 2]) -> Reply {
+    let sections = get.partitions.iter().map(|partition| OffsetResult {
+        partition: *partition,
+        status: Ok(()),
+        primary: ReplicaId(0),
+        start: Offset(0),
+        end: Offset(3),
+        stored: stored[usize::try_from(partition.0).expect("two partitions")],
+    });
+    let sections = sections.collect();
+    Reply::Offsets(Offsets { sections })
 }
 
 fn topic() -> Reply {

@@ -596,6 +596,51 @@ fn close_stores_before_it_leaves() {
 }
 
 #[test]
+fn who_detaches_stores_what_is_processed_and_does_not_leave() {
+    let mut driver = holding(|_| {});
+    for offset in 0..2 {
+        assert_eq!(driver.next(), Some((P0, 5, offset)));
+    }
+    acknowledge(&mut driver, 5, 0);
+    let timeout = Duration::from_secs(5);
+    driver.input(GroupInput::Detach { timeout });
+    let (call, _) = driver.storing();
+    driver.stored(call, &[(P0, Ok(0))]);
+    // The second message is still to be processed.
+    assert!(!driver.consumer.is_ended());
+    acknowledge(&mut driver, 5, 1);
+    driver.advance(100);
+    let (call, store) = driver.storing();
+    assert_eq!(store.sections[0].offset, Offset(1));
+    driver.stored(call, &[(P0, Ok(1))]);
+    assert!(driver.consumer.is_ended());
+    assert_eq!(driver.requests, []);
+    assert_eq!(driver.consumer.farewell(), None);
+    assert_eq!(driver.events(), [GroupEvent::Revoked { partition: P0 }]);
+}
+
+#[test]
+fn who_detaches_goes_in_time_whatever_is_stored_and_tells_what_is_not() {
+    let mut driver = holding(|_| {});
+    driver.next();
+    acknowledge(&mut driver, 5, 0);
+    let timeout = Duration::from_secs(5);
+    driver.input(GroupInput::Detach { timeout });
+    let (_, _) = driver.storing();
+    assert_eq!(driver.consumer.farewell(), None);
+    driver.advance(5_000);
+    assert!(driver.consumer.is_ended());
+    assert_eq!(driver.requests, []);
+    let lost = GroupEvent::Lost {
+        partition: P0,
+        reason: LossReason::Detached,
+        unstored: Some(Offset(0)),
+    };
+    assert_eq!(driver.events(), [lost]);
+    assert_eq!(driver.consumer.deadline(), None);
+}
+
+#[test]
 fn at_most_once_is_stored_by_the_poll_and_by_nothing_else() {
     let mut driver = Driver::member((1, &[(0, 5, 5)], NONE), |config| {
         config.store = StoreMode::BeforeDelivery;

@@ -317,6 +317,31 @@ fn closing_ends_in_time_without_an_answer() {
 }
 
 #[test]
+fn detaching_ends_the_connections_and_logs_nobody_out() {
+    let mut driver = Driver::logged_in(|_| {});
+    driver.submit(1, query());
+    driver.effects();
+    driver.input(Input::Detach);
+    let connection = ConnectionId(1);
+    let effects = driver.effects();
+    assert!(
+        matches!(
+            effects.as_slice(),
+            [
+                Effect::Close { connection: closed },
+                Effect::Completed {
+                    ticket: Ticket(1),
+                    result: Err(_)
+                },
+                Effect::Closed
+            ] if *closed == connection
+        ),
+        "{effects:?}"
+    );
+    assert_eq!(driver.session.deadline(), None);
+}
+
+#[test]
 fn a_user_that_changes_its_password_logs_in_with_the_new_one() {
     for (user, own) in [
         (Identifier::Number(1), true),

@@ -1,5 +1,7 @@
 //! Receiving as a member of a consumer group.
 
+mod ending;
+
 use std::{
     fmt,
     pin::Pin,
@@ -13,18 +15,16 @@ use client::{
 };
 use futures_core::Stream;
 use tokio::sync::{broadcast, oneshot};
-use wire::{Command, ConsumerGroupId, MemberId, PartitionId};
+use wire::{Command, ConsumerGroupId, MemberId, PartitionId, StreamId, TopicId};
 
 use crate::{
     Client, Error, GroupOptions, Id, Received,
     client::random_u64,
     core::{EVENTS_MAX, MachineId, MemberEntry, NextOfGroup},
     id::check,
+    listener::Listener,
     message::ConsumerRef,
 };
-
-/// How long the server may take to let a member go, beyond what its close may take.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How a member of a consumer group reads. Made by [`Client::consumer_group`].
 pub struct GroupConsumerBuilder {
@@ -35,10 +35,8 @@ pub struct GroupConsumerBuilder {
     create: Option<GroupOptions>,
     /// What is set by now; stream, topic and group are filled in at last.
     config: GroupConsumerConfig,
-    on_event: Option<OnEvent>,
+    on_event: Option<Listener<GroupEvent>>,
 }
-
-type OnEvent = Box<dyn FnMut(&GroupEvent) + Send>;
 
 /// A member of a consumer group: a stream of the messages of those partitions that are its own at the time,
 /// in order within each partition, the partitions in turn.
@@ -64,7 +62,8 @@ type OnEvent = Box<dyn FnMut(&GroupEvent) + Send>;
 ///   members in one process make several clients.
 ///
 /// Dropping it stores nothing more. It leaves the group as far as the client still lives; otherwise the
-/// session expires soon after. [`GroupConsumer::close`] leaves nothing to be delivered again.
+/// session expires soon after. [`GroupConsumer::close`] leaves nothing to be delivered again; with an instance
+/// id, [`GroupConsumer::detach`] keeps the membership for the next process.
 ///
 /// ```no_run
 /// # async fn handle(_: &cohort::Received) -> Result<(), std::io::Error> { Ok(()) }
@@ -103,8 +102,11 @@ pub struct GroupConsumer {
     client: Client,
     consumer: Arc<ConsumerRef>,
     id: MachineId,
+    topic: (StreamId, TopicId),
     group: ConsumerGroupId,
-    on_event: Option<OnEvent>,
+    /// Whether it has an instance id.
+    is_static: bool,
+    on_event: Option<Listener<GroupEvent>>,
     /// Listens from the beginning, until somebody takes it.
     events: Option<broadcast::Receiver<GroupEvent>>,
     /// The stream has ended.
@@ -154,7 +156,8 @@ impl GroupConsumerBuilder {
     }
 
     /// Makes it a static member: it keeps its partitions for a while after its session was lost, and whoever
-    /// joins with the same id takes it over. 1 to 255 bytes.
+    /// joins with the same id takes it over. 1 to 255 bytes. To stop it for a restart, use
+    /// [`GroupConsumer::detach`].
     #[must_use]
     pub fn instance_id(mut self, instance: impl Into<String>) -> Self {
         self.config.instance = Some(instance.into());
@@ -228,7 +231,7 @@ impl GroupConsumerBuilder {
     /// [`GroupConsumer::events`] tells it at once instead.
     #[must_use]
     pub fn on_event(mut self, on_event: impl FnMut(&GroupEvent) + Send + 'static) -> Self {
-        self.on_event = Some(Box::new(on_event));
+        self.on_event = Some(Listener::new(on_event));
         self
     }
 
@@ -264,19 +267,24 @@ impl GroupConsumerBuilder {
         self.config.group = self.group.identifier("consumer group")?;
         self.config.create = self.create.map(GroupOptions::update);
         self.config.seed = random_u64()?;
-        GroupConsumer::start(self.client, self.config, self.on_event).await
+        let topic = (topic.stream, topic.id);
+        GroupConsumer::start(self.client, topic, self.config, self.on_event).await
     }
 }
 
 impl GroupConsumer {
     async fn start(
         client: Client,
+        topic: (StreamId, TopicId),
         config: GroupConsumerConfig,
-        on_event: Option<OnEvent>,
+        on_event: Option<Listener<GroupEvent>>,
     ) -> Result<Self, Error> {
         let timeout = client.request_timeout;
-        let (mut own, joined) = Self::enter(client, config, on_event);
-        within(timeout, Command::JoinConsumerGroup, joined).await?;
+        let (mut own, joined) = Self::enter(client, topic, config, on_event);
+        match in_time(timeout, joined).await {
+            Some(joined) => joined??,
+            None => return Err(timed_out(Command::JoinConsumerGroup, timeout)),
+        }
         let core = own.client.shared().lock();
         let membership = core.members.get(&own.id).and_then(MemberEntry::membership);
         let twice = core.is_member_twice(own.id);
@@ -296,14 +304,16 @@ impl GroupConsumer {
 
     fn enter(
         client: Client,
+        topic: (StreamId, TopicId),
         config: GroupConsumerConfig,
-        on_event: Option<OnEvent>,
+        on_event: Option<Listener<GroupEvent>>,
     ) -> (Self, oneshot::Receiver<Result<(), Error>>) {
         let (sender, joined) = oneshot::channel();
         let shared = client.shared();
         let now = shared.now();
         let mut core = shared.lock();
         let id = core.machine_id();
+        let is_static = config.instance.is_some();
         let machine = client::GroupConsumer::new(now, config);
         let entry = MemberEntry::new(machine, sender, id.lane());
         let events = Some(entry.listen());
@@ -320,7 +330,9 @@ impl GroupConsumer {
             client,
             consumer,
             id,
+            topic,
             group: ConsumerGroupId(0),
+            is_static,
             on_event,
             events,
             ended: false,
@@ -369,7 +381,7 @@ impl GroupConsumer {
     /// Tells of an event; gives the error that belongs into the stream of messages.
     fn on_event(&mut self, event: GroupEvent) -> Option<Error> {
         if let Some(on_event) = &mut self.on_event {
-            on_event(&event);
+            on_event.tell(&event);
         }
         match event {
             GroupEvent::PartitionFailed { partition, error } => {
@@ -404,20 +416,6 @@ impl GroupConsumer {
         message.ack()
     }
 
-    /// Stores all that is processed; it is durable when this returns. The message given out last is not among
-    /// it, by default.
-    ///
-    /// # Errors
-    /// [`Error::NotStored`] when a partition was lost, or its store refused, before that;
-    /// [`Error::TimedOut`] after the client's request timeout, though it goes on being tried.
-    pub async fn store(&self) -> Result<(), Error> {
-        let shared = self.client.shared();
-        let stored = shared.lock().store_of_group(shared, self.id);
-        let stored = stored.ok_or(Error::Closed)?;
-        let timeout = self.client.request_timeout;
-        within(timeout, Command::StoreConsumerOffset, stored).await
-    }
-
     /// Stops, or goes on, reading a partition. Lasts while the partition is the consumer's; says whether it
     /// is.
     pub fn pause(&self, partition: impl Into<PartitionId>, paused: bool) -> bool {
@@ -450,45 +448,19 @@ impl GroupConsumer {
         let membership = core.members.get(&self.id).and_then(MemberEntry::membership);
         membership.map(|(_, member)| member)
     }
-
-    /// Leaves the group: nothing more is read; what was given out is to be processed within the client's
-    /// request timeout (the last message counts as processed, [`StoreMode::Processed`]), is stored, and the
-    /// partitions go to the others, with nothing to be delivered again.
-    ///
-    /// # Errors
-    /// [`Error::NotStored`] when something that is processed could not be stored; it comes again.
-    /// [`Error::TimedOut`] when the server does not answer; it is told later, or the session expires.
-    pub async fn close(self) -> Result<(), Error> {
-        let timeout = self.client.request_timeout;
-        self.close_within(timeout).await
-    }
-
-    /// As [`GroupConsumer::close`], with this time for the application and the server to finish.
-    ///
-    /// # Errors
-    /// As [`GroupConsumer::close`].
-    pub async fn close_within(self, timeout: Duration) -> Result<(), Error> {
-        let shared = self.client.shared();
-        let ended = shared.lock().close_member(shared, self.id, timeout);
-        let ended = ended.ok_or(Error::Closed)?;
-        let timeout = timeout.saturating_add(LEAVE_TIMEOUT);
-        within(timeout, Command::LeaveConsumerGroup, ended).await
-    }
 }
 
-/// What is repeated until it succeeds is not waited for for ever.
-async fn within(
-    timeout: Duration,
-    command: Command,
-    done: oneshot::Receiver<Result<(), Error>>,
-) -> Result<(), Error> {
-    match tokio::time::timeout(timeout, done).await {
-        Ok(result) => result.unwrap_or(Err(Error::Closed)),
-        Err(_) => Err(Error::TimedOut {
-            command,
-            waited_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
-            sent: true,
-        }),
+/// What is repeated until it succeeds is not waited for for ever: `None` when the time is over.
+async fn in_time<T>(timeout: Duration, done: oneshot::Receiver<T>) -> Option<Result<T, Error>> {
+    let done = tokio::time::timeout(timeout, done).await.ok()?;
+    Some(done.map_err(|_| Error::Closed))
+}
+
+fn timed_out(command: Command, timeout: Duration) -> Error {
+    Error::TimedOut {
+        command,
+        waited_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+        sent: true,
     }
 }
 
