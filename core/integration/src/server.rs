@@ -201,24 +201,39 @@ impl Process {
         Self::spawn(command, None)
     }
 
+    /// Starts a program whose standard output goes to `output` instead of being read.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start_writing_to(mut command: Command, output: impl Into<Stdio>) -> Self {
+        command.stdout(output);
+        Self::run(command.stderr(Stdio::piped()))
+    }
+
+    /// What it has written to standard error.
+    #[must_use]
+    pub const fn log(&self) -> &Log {
+        &self.stderr
+    }
+
     fn spawn(mut command: Command, events: Option<File>) -> Self {
         command
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(events.map_or_else(Stdio::piped, Stdio::from));
+        Self::run(&mut command)
+    }
+
+    fn run(command: &mut Command) -> Self {
+        command.stdin(Stdio::null());
         let program = PathBuf::from(command.get_program());
         let mut child = command
             .spawn()
             .unwrap_or_else(|error| panic!("start {}: {error}", Path::display(&program)));
-        let stdout = Log::follow(child.stdout.take().expect("it is piped"));
-        let stderr = match child.stderr.take() {
-            Some(stderr) => Log::follow(stderr),
-            None => Log::follow(io::empty()),
-        };
         Self {
+            stdout: follow(child.stdout.take()),
+            stderr: follow(child.stderr.take()),
             child,
-            stdout,
-            stderr,
             started: Instant::now(),
         }
     }
@@ -275,6 +290,14 @@ impl Process {
         let id = Pid::from_raw(id).expect("process ids are positive");
         // Until it is waited for its id is its own, ended or not.
         kill_process(id, signal).expect("a child can be signalled");
+    }
+}
+
+/// What is read of an output of a process, if it is for us to read.
+fn follow(output: Option<impl io::Read + Send + 'static>) -> Log {
+    match output {
+        Some(output) => Log::follow(output),
+        None => Log::follow(io::empty()),
     }
 }
 

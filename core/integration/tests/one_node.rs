@@ -1,6 +1,7 @@
 //! One node: what it survives and what it refuses.
 
 mod application;
+mod command;
 mod extremes;
 mod fixture;
 mod frames;

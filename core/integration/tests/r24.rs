@@ -1,13 +1,14 @@
 //! R24: static members. Who is stopped keeps its partitions, and whoever comes with its instance id goes on.
 
-use std::{process::Command, time::Duration};
+use std::time::Duration;
 
 use cohort::Error;
-use integration::{Ended, Process, ROOT_PASSWORD, binary, until};
+use integration::{Ended, Process, until};
 use wire::{ConsumerGroupDetails, MemberDetails, MemberStatus};
 
 use crate::{
     application::Application,
+    command::consume,
     scene::{Scene, hasty},
 };
 
@@ -113,18 +114,8 @@ fn r24_1_only_who_can_be_taken_over_can_be_detached() {
     });
 }
 
-fn consume(scene: &Scene, arguments: &[&str]) -> Process {
-    let mut command = Command::new(binary("cohort"));
-    let topic = [
-        "consume", "#1", "#1", "--group", "billing", "--follow", "-v",
-    ];
-    command
-        .args(["--address", &scene.address().to_string()])
-        .args(topic)
-        .args(arguments)
-        .env_clear()
-        .env("COHORT_PASSWORD", ROOT_PASSWORD);
-    Process::start(command)
+fn start(scene: &Scene, arguments: &[&str]) -> Process {
+    Process::start(consume(scene, &[&["-v"], arguments].concat()))
 }
 
 fn stop_when_read(scene: &mut Scene, process: Process, end: u64) -> Ended {
@@ -139,7 +130,7 @@ fn stop_when_read(scene: &mut Scene, process: Process, end: u64) -> Ended {
 #[test]
 fn r24_1_command_that_is_stopped_keeps_the_partitions_of_its_instance() {
     let mut scene = Scene::new(hasty(), 1, 10);
-    let process = consume(&scene, &["--instance", INSTANCE]);
+    let process = start(&scene, &["--instance", INSTANCE]);
     let ended = stop_when_read(&mut scene, process, 10);
     assert_eq!(ended.stdout.lines().count(), 10);
     assert!(
@@ -152,7 +143,7 @@ fn r24_1_command_that_is_stopped_keeps_the_partitions_of_its_instance() {
     assert_eq!(partitions.len(), 1);
 
     let end = scene.append(0, 5);
-    let process = consume(&scene, &["--instance", INSTANCE]);
+    let process = start(&scene, &["--instance", INSTANCE]);
     let ended = stop_when_read(&mut scene, process, end);
     assert_eq!(ended.stdout.lines().count(), 5, "{}", ended.stdout);
     let joined = format!("joined: member {}", member.id);
@@ -162,7 +153,7 @@ fn r24_1_command_that_is_stopped_keeps_the_partitions_of_its_instance() {
 #[test]
 fn r24_1_command_without_an_instance_leaves_when_it_is_stopped() {
     let mut scene = Scene::new(hasty(), 1, 10);
-    let process = consume(&scene, &[]);
+    let process = start(&scene, &[]);
     let ended = stop_when_read(&mut scene, process, 10);
     assert!(ended.stderr.contains("cohort: left: "), "{}", ended.stderr);
     assert!(ended.took < Duration::from_secs(10), "{:?}", ended.took);

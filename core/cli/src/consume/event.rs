@@ -46,15 +46,19 @@ pub(super) fn for_people(event: &GroupEvent, group: &Id, again: bool) -> Option<
             partition,
             reason,
             unstored,
+            unprocessed,
         } => match unstored {
+            None if *unprocessed => important(format!(
+                "lost: partition {partition}: {reason}; what was read of it and is not written yet comes again"
+            )),
             // The server lets it go as soon as it sees that there is nothing left to store.
             None if *reason == LossReason::Reassigned => usual(format!(
                 "taken: partition {partition}, with nothing left to store"
             )),
             None => usual(format!("lost: partition {partition}: {reason}")),
             Some(offset) => important(format!(
-                "lost: partition {partition}: {reason}; what was written of it up to offset {offset} is not all stored, \
-                 and may come again"
+                "lost: partition {partition}: {reason}; what was written of it up to offset {offset} is not known to be \
+                 stored, and may come again"
             )),
         },
         GroupEvent::Stalled { idle } => important(format!(
@@ -116,11 +120,13 @@ pub(super) fn for_programs(event: &GroupEvent) -> Value {
             partition,
             reason,
             unstored,
+            unprocessed,
         } => json!({
             "event": "lost",
             "partition": partition.0,
             "reason": reason.to_string(),
             "unstored": unstored.map(|offset| offset.0),
+            "unprocessed": unprocessed,
         }),
         GroupEvent::Stalled { idle } => {
             json!({ "event": "stalled", "idle_ms": milliseconds(*idle) })
@@ -188,10 +194,11 @@ mod tests {
             partition: PartitionId(partition),
             epoch: Epoch(epoch),
         };
-        let lost = |reason, unstored: Option<u64>| GroupEvent::Lost {
+        let lost = |reason, unstored: Option<u64>, unprocessed| GroupEvent::Lost {
             partition: PartitionId(3),
             reason,
             unstored: unstored.map(Offset),
+            unprocessed,
         };
         let failed = ConsumerError::Request(ClientError::Closed);
         let partition = PartitionId(0);
@@ -211,9 +218,10 @@ mod tests {
                 partitions: vec![PartitionId(0), PartitionId(3)],
             },
             GroupEvent::Revoked { partition },
-            lost(LossReason::Reassigned, None),
-            lost(LossReason::Left, None),
-            lost(LossReason::SessionLost, Some(17)),
+            lost(LossReason::Reassigned, None, false),
+            lost(LossReason::Reassigned, None, true),
+            lost(LossReason::Left, None, false),
+            lost(LossReason::SessionLost, Some(17), true),
             GroupEvent::Stalled {
                 idle: Duration::from_mins(5),
             },

@@ -12,9 +12,10 @@ use std::{
 
 use cohort::{
     Client, ConsumerGroupDetails, Error, ErrorCode, GroupConsumer, GroupConsumerBuilder,
-    GroupEvent, GroupOptions, Id, MemberId, Offset, PartitionId, Received, StoreMode,
+    GroupEvent, GroupEvents, GroupOptions, Id, MemberId, Offset, PartitionId, Received, StoreMode,
 };
 use serde_json::json;
+use tokio::{sync::oneshot, task::JoinHandle};
 
 use super::{
     GATHER_SIZE, Reading,
@@ -46,14 +47,16 @@ pub(super) async fn run(
     let client = context.connect().await?;
     let mut interrupt = pin!(interrupted());
     let told = Events::default();
+    let verbose = arguments.verbose || stderr().is_terminal();
     let building = build(&client, arguments, group, told.clone()).build();
-    let consumer = match first(interrupt.as_mut(), Box::pin(building)).await {
+    let mut consumer = match first(interrupt.as_mut(), Box::pin(building)).await {
         First::Left(()) => {
             client.close().await;
             return Ok(INTERRUPTED);
         }
         First::Right(built) => built.map_err(|error| explained(error, &arguments.topic, group))?,
     };
+    let teller = Teller::start(consumer.events(), group.clone(), verbose);
     let mut member = Member {
         reading: Reading::new(arguments, output),
         group,
@@ -63,9 +66,8 @@ pub(super) async fn run(
             told,
             stashed: None,
         },
-        verbose: arguments.verbose || stderr().is_terminal(),
-        joined: false,
-        lost: Vec::new(),
+        verbose,
+        teller,
     };
     let ended = member.read(interrupt.as_mut()).await;
     // Whoever presses ctrl-C once more does not want to wait for it.
@@ -164,6 +166,59 @@ impl Source {
     }
 }
 
+/// Tells people on standard error what happens to the member, also while standard output takes nothing.
+struct Teller {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Lost>,
+}
+
+/// What was written and is not known to be stored, of partitions that were lost; that was told.
+type Lost = Vec<(PartitionId, Offset)>;
+
+impl Teller {
+    /// It must run on another thread than the one that writes.
+    fn start(events: GroupEvents, group: Id, verbose: bool) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(tell(events, stopped, group, verbose));
+        Self { stop, task }
+    }
+
+    /// Tells what has happened so far, and no more.
+    async fn stop(self) -> Lost {
+        // Whoever does not listen has ended by itself.
+        let _ended = self.stop.send(());
+        self.task.await.unwrap_or_default()
+    }
+}
+
+async fn tell(
+    mut events: GroupEvents,
+    stopped: oneshot::Receiver<()>,
+    group: Id,
+    verbose: bool,
+) -> Lost {
+    let (mut joined, mut lost) = (false, Lost::new());
+    let mut stopped = pin!(stopped);
+    while let First::Left(Some(event)) = first(pin!(events.next()), stopped.as_mut()).await {
+        let again = joined;
+        joined |= matches!(event, GroupEvent::Joined { .. });
+        if let GroupEvent::Lost {
+            partition,
+            unstored: Some(offset),
+            ..
+        } = &event
+        {
+            lost.push((*partition, *offset));
+        }
+        if let Some(told) = for_people(&event, &group, again)
+            && (told.important || verbose)
+        {
+            eprintln!("cohort: {}", told.text);
+        }
+    }
+    lost
+}
+
 struct Member<'a> {
     reading: Reading<'a>,
     group: &'a Id,
@@ -171,10 +226,7 @@ struct Member<'a> {
     source: Source,
     /// Whether people are told of partitions that come and go.
     verbose: bool,
-    /// Whether it has ever joined.
-    joined: bool,
-    /// What was written and is not stored for good, of partitions that were lost; that was told.
-    lost: Vec<(PartitionId, Offset)>,
+    teller: Teller,
 }
 
 impl Member<'_> {
@@ -270,23 +322,8 @@ impl Member<'_> {
         }
     }
 
-    /// Tells of an event whoever wants to know.
+    /// Tells programs of an event.
     fn tell(&mut self, event: &GroupEvent) -> Result<(), Problem> {
-        if let GroupEvent::Lost {
-            partition,
-            unstored: Some(offset),
-            ..
-        } = event
-        {
-            self.lost.push((*partition, *offset));
-        }
-        let again = self.joined;
-        self.joined |= matches!(event, GroupEvent::Joined { .. });
-        if let Some(told) = for_people(event, self.group, again)
-            && (told.important || self.verbose)
-        {
-            eprintln!("cohort: {}", told.text);
-        }
         if self.reading.arguments.events {
             self.reading.output.line(&json_line(&for_programs(event)))?;
         }
@@ -297,6 +334,7 @@ impl Member<'_> {
     /// interrupted and has an instance id is probably started again: it does not leave.
     async fn leave(mut self, ended: Result<bool, Problem>) -> Result<bool, Problem> {
         let settled = self.reading.settle();
+        let lost = self.teller.stop().await;
         let consumer = self.source.consumer;
         let instance = self.reading.arguments.instance.as_ref();
         let detaches = matches!(ended, Ok(true)) && instance.is_some();
@@ -322,7 +360,7 @@ impl Member<'_> {
                 | Error::StoreInDoubt {
                     partition, offset, ..
                 },
-            ) if self.lost.contains(&(partition, offset)) => {}
+            ) if lost.contains(&(partition, offset)) => {}
             left => left?,
         }
         if self.verbose {

@@ -98,6 +98,8 @@ pub enum GroupEvent {
         reason: LossReason,
         /// The last message that is processed and not known to be stored.
         unstored: Option<Offset>,
+        /// Whether something was handed out that is not processed.
+        unprocessed: bool,
     },
     /// The application has not asked for messages for too long: the consumer leaves the group, and joins
     /// again when it is asked.

@@ -525,8 +525,9 @@ impl GroupConsumer {
             self.idle_since = None;
         }
         let unstored = holding.unstored();
+        let unprocessed = !holding.frontier.is_settled();
         // A server may end a revocation by itself once all that it served is stored.
-        let given_up = holding.state != State::Owned && holding.frontier.is_settled();
+        let given_up = holding.state != State::Owned && !unprocessed;
         if !holding.told || matches!(holding.state, State::Released) {
             return;
         }
@@ -537,6 +538,7 @@ impl GroupConsumer {
                 partition,
                 reason,
                 unstored,
+                unprocessed,
             }
         });
     }

@@ -133,6 +133,7 @@ impl MemberEntry {
                 partition,
                 reason,
                 unstored: Some(offset),
+                ..
             } => self.note_unstored(*partition, *offset, (code_of(reason), reason.to_string())),
             GroupEvent::StoreRefused {
                 partition,

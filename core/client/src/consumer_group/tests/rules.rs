@@ -161,6 +161,7 @@ fn another_ownership_begins_anew() {
         partition: P0,
         reason,
         unstored: None,
+        unprocessed: true,
     };
     let assigned = GroupEvent::Assigned {
         partitions: Vec::from([token(9)]),
@@ -389,6 +390,7 @@ fn a_fenced_store_loses_the_partition_for_good() {
                 partition: P0,
                 reason: LossReason::Fenced(_),
                 unstored,
+                ..
             },
         ] = &events[..]
         else {
@@ -635,6 +637,7 @@ fn who_detaches_goes_in_time_whatever_is_stored_and_tells_what_is_not() {
         partition: P0,
         reason: LossReason::Detached,
         unstored: Some(Offset(0)),
+        unprocessed: false,
     };
     assert_eq!(driver.events(), [lost]);
     assert_eq!(driver.consumer.deadline(), None);
