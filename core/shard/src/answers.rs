@@ -9,7 +9,7 @@ use wire::{
     Batch, ClusterMetadata, Command, Counter, DeleteResult, Epoch, ErrorCode, Event,
     FRAME_HEADER_SIZE, FRAME_SIZE_MAX, Failure, FrameHeader, GetTopic, GroupPrimary,
     OffsetsDeleted, OffsetsStored, Op, PollResult, Polled, ReplicaId, Reply, Request,
-    RequestNumber, SendResult, Sent, Stats, StoreResult, View,
+    RequestNumber, SendResult, Sent, SessionNumber, Stats, StoreResult, View,
 };
 
 use crate::{
@@ -306,8 +306,9 @@ impl Shard {
             (Gather::Store(results), Output::Written(written)) => {
                 collect_stored(results, written, primary, &mut self.counters);
             }
-            (Gather::Release(results), Output::Written(written)) => {
-                collect_released(results, written, primary, &mut self.counters);
+            (Gather::Release(session, results), Output::Written(written)) => {
+                let asked = (*session, results.as_mut_slice());
+                collect_released(asked, written, primary, &mut self.counters);
             }
             (Gather::Delete(results), Output::Written(written)) => {
                 collect_deleted(results, written, primary);
@@ -414,7 +415,7 @@ impl Shard {
             }
             Gather::Topic(Some((_, details))) => Reply::Topic(details),
             Gather::Group(Some((_, details))) => Reply::ConsumerGroupDetails(details),
-            Gather::Release(sections) => Reply::PartitionsReleased(wire::PartitionsReleased {
+            Gather::Release(_, sections) => Reply::PartitionsReleased(wire::PartitionsReleased {
                 sections: sections.into_iter().map(|(result, _)| result).collect(),
             }),
             Gather::One | Gather::Reset(_) | Gather::Topic(None) | Gather::Group(None) => {
@@ -522,7 +523,7 @@ impl Shard {
             .connections
             .find(connection)
             .and_then(|connection| connection.binding);
-        let session = session.map_or(wire::SessionNumber(0), |binding| binding.session);
+        let session = session.map_or(SessionNumber(0), |binding| binding.session);
         self.send_frame(
             Some(connection),
             event.header(session),
@@ -664,7 +665,7 @@ fn collect_offsets(
 
 /// A release whose move was planned anew meanwhile has only stored.
 fn collect_released(
-    results: &mut [(wire::ReleaseResult, Epoch)],
+    (session, results): (SessionNumber, &mut [(wire::ReleaseResult, Epoch)]),
     written: WriteResults,
     primary: ReplicaId,
     counters: &mut Counters,
@@ -678,9 +679,10 @@ fn collect_released(
             Ok(DataResult::Record { record, .. }) => {
                 section.stored = record.stored;
                 counters.offsets_stored += 1;
-                // A store alone leaves the fence where the owner's epoch is, which may be above a move that
-                // was cancelled.
-                if record.fence != *planned {
+                // A store alone leaves the fence with the owner, under its epoch: that may be above a move
+                // that was cancelled, and it may be what the owner has named as the move's.
+                let is_kept = record.holder.is_some_and(|it| it.session == session);
+                if is_kept || record.fence != *planned {
                     section.status = Err(revocation_changed(section.partition));
                 }
             }

@@ -123,7 +123,8 @@ impl Shard {
             };
             results.push((result, asked.planned));
         }
-        self.dispatch_group_writes(ask.slot, reader, Gather::Release(results), sections);
+        let gather = Gather::Release(reader.session, results);
+        self.dispatch_group_writes(ask.slot, reader, gather, sections);
         Ok(())
     }
 

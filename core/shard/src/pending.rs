@@ -38,8 +38,8 @@ pub(crate) enum Gather {
         hurried: bool,
     },
     Store(Vec<wire::StoreResult>),
-    /// Each with the epoch that it is released for.
-    Release(Vec<(wire::ReleaseResult, wire::Epoch)>),
+    /// By this session; each with the epoch that it is released for.
+    Release(wire::SessionNumber, Vec<(wire::ReleaseResult, wire::Epoch)>),
     Delete(Vec<wire::DeleteResult>),
     Offsets(Vec<wire::OffsetResult>),
     Groups(Vec<GroupPrimary>),
@@ -149,7 +149,7 @@ impl Pending {
             let is_write = match &request.gather {
                 Gather::Send(_)
                 | Gather::Store(_)
-                | Gather::Release(_)
+                | Gather::Release(..)
                 | Gather::Delete(_)
                 | Gather::Reset(_) => true,
                 Gather::One => is_metadata_write(&request.header),
@@ -184,7 +184,7 @@ impl Pending {
                 Gather::One
                 | Gather::Send(_)
                 | Gather::Store(_)
-                | Gather::Release(_)
+                | Gather::Release(..)
                 | Gather::Delete(_)
                 | Gather::Offsets(_)
                 | Gather::Groups(_)
