@@ -102,7 +102,7 @@ pub(super) fn config(shard: u16, shard_count: u16) -> Config {
         index_budget: 64 * 1024,
         producers_max: 100,
         consumers_max: 100,
-        clients_max: 100,
+        clients_max: 12,
     }
 }
 
@@ -188,7 +188,8 @@ impl Node {
         }
     }
 
-    fn flush(&mut self, index: usize) -> bool {
+    /// Makes a batch of what a shard has written durable. Returns whether there was any.
+    pub(super) fn flush(&mut self, index: usize) -> bool {
         let shard = ShardId(u16::try_from(index).unwrap());
         let undone = &mut self.undone[index];
         let records = core::mem::take(&mut undone.records);

@@ -6,7 +6,7 @@ use wire::{Command, ConsensusGroup, Offset, PollStrategy, Reply, Request};
 
 use super::{
     messages::{batch, payloads, poll, polled, send, sent, store, texts, with_topic},
-    node::{DATA_GROUPS, Node},
+    node::{DATA_GROUPS, Node, config},
 };
 use crate::{Input, Note, shard_of_group};
 
@@ -209,4 +209,31 @@ fn a_partition_whose_creation_was_cut_off_is_created_after_the_restart() {
         ));
         assert_eq!(sections[0].base_offset, Some(Offset(0)));
     }
+}
+
+#[test]
+fn session_that_a_full_client_table_has_forgotten_ends_after_a_crash_too() {
+    let mut node = Node::fresh(1);
+    let clients_max = u64::from(config(0, 1).clients_max);
+    let first = node.log_in(1, 1);
+    for other in 2..=clients_max {
+        node.log_in(other, u128::from(other));
+    }
+    // One more takes the place of the first, and the node is gone before that one's end is on the disk.
+    let mut last = node.client(clients_max + 1, u128::from(clients_max + 1));
+    node.disk_stalls = true;
+    let login = wire::Login {
+        name: "root".into(),
+        password: wire::Password("correct horse".into()),
+    };
+    node.submit(&mut last, login);
+    node.settle();
+    assert!(node.flush(0), "the register");
+    let sessions = |node: &Node| node.shards[0].catalog().unwrap().sessions().len() as u64;
+    assert_eq!(sessions(&node), clients_max + 1);
+    let mut node = node.crash(1);
+    node.pass(100);
+    assert_eq!(sessions(&node), clients_max);
+    let catalog = node.shards[0].catalog().unwrap();
+    assert!(catalog.session(first.id, first.session).is_none());
 }
