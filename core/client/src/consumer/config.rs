@@ -7,7 +7,8 @@ use wire::{Identifier, Offset, PartitionId, Timestamp};
 
 use crate::Backoff;
 
-/// Where a consumer begins in a partition for which nothing is stored.
+/// Where a consumer begins in a partition for which nothing is stored. A partition that is added while it
+/// reads is read from its oldest message; that, too, only a stored offset keeps for the next start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// At the oldest message.
