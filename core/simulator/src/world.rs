@@ -22,6 +22,9 @@ const PATIENCE: u64 = 60 * SECOND;
 /// The same, when bits are rotten and something may be out of service for good.
 const PATIENCE_WITH_ROT: u64 = 12 * SECOND;
 
+/// How long a client is silent at the most: whoever is silent when faults end is back with time to spare.
+const SILENCE_MAX: u64 = PATIENCE_WITH_ROT / 2;
+
 /// How long a node may take to stop.
 const STOP_PATIENCE: u64 = 10 * SECOND;
 
@@ -207,7 +210,7 @@ impl World {
     /// A shard's turn: what has come goes in, what comes out is checked, then carried out.
     fn turn(&mut self, node: usize, shard: usize) {
         let now = self.nodes[node].clock.read(self.run.now).monotonic;
-        let was_ready = self.nodes[node].is_ready();
+        let served = self.nodes[node].serves_metadata();
         let applied = self.nodes[node].metadata_applied();
         let inputs = self.nodes[node].inbox(shard);
         let place = (node, now, applied.as_slice());
@@ -229,7 +232,7 @@ impl World {
         if dies_after.is_some() {
             return self.crash(node);
         }
-        if !was_ready && self.nodes[node].is_ready() {
+        if !served && self.nodes[node].serves_metadata() {
             self.checks.on_start(&self.run);
         }
         self.check_journal(node);
@@ -451,7 +454,7 @@ impl World {
             }
             6..9 => {
                 let timeout = self.scenario.sessions.session_timeout;
-                let silence = self.random.around(timeout);
+                let silence = silence(&mut self.random, timeout);
                 self.clients.freeze(&mut self.run, silence);
             }
             _ => self.clients.kill(&mut self.run, &mut self.network),
@@ -677,6 +680,11 @@ const fn mean_of(plan: &FaultPlan, fault: Fault) -> u64 {
     }
 }
 
+/// How long a client is silent: around the time after which its session ends.
+fn silence(random: &mut Random, session_timeout: u64) -> u64 {
+    random.around(session_timeout).min(SILENCE_MAX)
+}
+
 fn note_sent(run: &mut Run, link: LinkId, frame: &Bytes) {
     let Ok(header) = FrameHeader::read(frame) else {
         return;
@@ -712,4 +720,19 @@ fn garbage(random: &mut Random) -> Bytes {
         _ => bytes = random.bytes(64 + size),
     }
     Bytes::from(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PATIENCE, PATIENCE_WITH_ROT, silence};
+    use crate::{random::Random, run::SECOND};
+
+    #[test]
+    fn whoever_is_silent_when_faults_end_is_back_while_it_is_waited_for() {
+        let mut random = Random::new(1524);
+        let longest = (0..10_000).map(|_| silence(&mut random, 5 * SECOND / 2));
+        let longest = longest.max().unwrap();
+        assert!(longest > 5 * SECOND / 2, "sessions expire: {longest}");
+        assert!(longest <= PATIENCE_WITH_ROT.min(PATIENCE) / 2, "{longest}");
+    }
 }

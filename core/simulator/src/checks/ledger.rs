@@ -21,6 +21,7 @@ use wire::{
 };
 
 use super::{
+    forgotten::Forgotten,
     groups::{Committed, Done, Groups, Reached, State, Verdict},
     partition::{PartitionLimits, PartitionModel, Step, Window},
 };
@@ -33,12 +34,12 @@ pub(crate) struct Ledger {
     references: BTreeMap<ConsensusGroup, DataGroup>,
     partitions: BTreeMap<PartitionKey, Vec<PartitionModel>>,
     limits: PartitionLimits,
-    clients_max: usize,
     catalog: Catalog,
     /// The catalog after each op that changed something, with the step.
     versions: Vec<(Step, Rc<Catalog>)>,
     /// Ops of the metadata group that the replica did not execute.
     skipped: BTreeSet<Op>,
+    forgotten: Forgotten,
     commands: BTreeMap<(SessionNumber, RequestNumber), Op>,
     outcomes: BTreeMap<Op, Executed>,
     groups: Groups,
@@ -86,10 +87,10 @@ impl Ledger {
             references: groups().map(reference).collect(),
             partitions: BTreeMap::new(),
             limits,
-            clients_max,
             catalog: Catalog::new(catalog),
             versions: vec![(0, Rc::new(Catalog::new(catalog)))],
             skipped: BTreeSet::new(),
+            forgotten: Forgotten::new(clients_max),
             commands: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             groups: Groups::default(),
@@ -193,19 +194,21 @@ impl Ledger {
         let key = (header.session(), header.request());
         let is_command = key.0.0 != 0;
         if self.skipped.contains(&op) {
-            return self.check_skipped(run, header);
+            return self.note_skipped(run, header);
         }
         let operation = match Operation::decode(header.operation, body) {
             Ok(operation) => operation,
             Err(error) => return run.fail(format!("metadata op {op}: {error}")),
         };
         let outcome = self.catalog.apply(op, header.timestamp(), &operation);
+        self.forgotten.on_op(self.catalog.sessions().len());
         for change in &outcome.changes {
             if let catalog::Change::SessionEnded {
                 session, reason, ..
             } = change
             {
                 self.ended.push((*session, *reason));
+                self.forgotten.on_ended(*session);
             }
         }
         if is_command && let Some(first) = self.commands.insert(key, op) {
@@ -232,8 +235,9 @@ impl Ledger {
         self.versions.push((step, Rc::new(self.catalog.clone())));
     }
 
-    /// An op may be skipped if its request was executed before, or its session had ended.
-    fn check_skipped(&self, run: &mut Run, header: &PrepareHeader) {
+    /// An op may be skipped if its request was executed before, or its session had ended, or a client table
+    /// that is full has forgotten it. Then it ends by an op of its own, and others may come before that.
+    fn note_skipped(&mut self, run: &mut Run, header: &PrepareHeader) {
         let (client, session) = (header.client(), header.session());
         let repeats = self
             .commands
@@ -241,12 +245,20 @@ impl Ledger {
             .next()
             .is_some();
         let lives = self.catalog.session(client, session).is_some();
-        // A client table that is full has forgotten somebody whose session ends with the next op.
-        let is_full = self.catalog.sessions().len() > self.clients_max;
-        if lives && !repeats && !is_full {
+        if lives && !repeats && !self.forgotten.on_skipped(session) {
             run.fail(format!(
                 "metadata op {} was not executed, and nothing forbids it",
                 header.op()
+            ));
+        }
+    }
+
+    /// At the end no session lives on that the client table has forgotten.
+    pub(crate) fn check_forgotten(&self, run: &mut Run) {
+        let forgotten = self.forgotten.sessions();
+        if !forgotten.is_empty() {
+            run.fail(format!(
+                "sessions {forgotten:?} are forgotten, and have not ended"
             ));
         }
     }

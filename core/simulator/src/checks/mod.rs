@@ -1,6 +1,7 @@
 //! What must hold, looked at after every step.
 
 mod commands;
+mod forgotten;
 pub(crate) mod groups;
 pub(crate) mod ledger;
 mod messages;
@@ -185,7 +186,7 @@ impl Checks {
         self.ledger.groups_mut().on_crash(run.now);
     }
 
-    /// A node serves again after a start.
+    /// The metadata group of a node serves again after a start.
     pub(crate) fn on_start(&mut self, run: &Run) {
         self.sessions.on_start(run.now);
     }
@@ -317,6 +318,7 @@ impl Checks {
         if held.requests + held.parked + held.polls + held.work > 0 {
             run.fail(format!("at the end a shard holds {held:?}"));
         }
+        self.ledger.check_forgotten(run);
         if self.ledger.catalog().user_by_id(UserId::ROOT).is_none() {
             run.fail("at the end there is no root");
         }

@@ -91,7 +91,7 @@ impl Sessions {
         }
     }
 
-    /// A node serves again after a start: everybody has a full timeout.
+    /// The metadata group serves again after a start: from now on everybody has a full timeout.
     pub(crate) fn on_start(&mut self, now: u64) {
         for life in self.lives.values_mut() {
             life.see(now);

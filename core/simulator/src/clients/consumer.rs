@@ -6,7 +6,9 @@ use client::{
     Call, Consumer, ConsumerConfig, ConsumerEffect, ConsumerInput, Delivery, Retry, Start,
     StoreMode, Ticket,
 };
-use wire::{Batch, Identifier, PartitionId, PartitionKey, StreamId, Timestamp, TopicId};
+use wire::{
+    Batch, Identifier, Offset, PartitionId, PartitionKey, Reply, StreamId, Timestamp, TopicId,
+};
 
 use super::{Answer, Desk, backoff};
 use crate::{checks::partition::PartitionModel, run::MILLISECOND};
@@ -41,8 +43,10 @@ struct Life {
     calls: BTreeMap<Ticket, Call>,
     /// The offset that comes next in each partition, once one has come.
     next: BTreeMap<PartitionId, u64>,
+    /// What was stored in each partition when the life began there.
+    kept: BTreeMap<PartitionId, Option<Offset>>,
     /// Delivered and not acknowledged, for those who do it late.
-    waiting: Vec<(PartitionId, wire::Offset)>,
+    waiting: Vec<(PartitionId, Offset)>,
     left: u64,
     ends: Option<u64>,
 }
@@ -62,6 +66,7 @@ impl Reading {
         if let Some(life) = &mut self.life
             && let Some(call) = life.calls.remove(&ticket)
         {
+            life.note_kept(&result);
             let input = ConsumerInput::Answered { call, result };
             life.consumer.handle(desk.now, input);
             life.pump(desk);
@@ -157,7 +162,7 @@ impl Plan {
         let start = match desk.random.below(10) {
             0..7 => Start::First,
             7 => Start::Last(desk.random.below(20)),
-            8 => Start::Offset(wire::Offset(desk.random.below(20))),
+            8 => Start::Offset(Offset(desk.random.below(20))),
             _ => Start::Timestamp(Timestamp(desk.now.wall.0 - desk.random.below(1_000_000))),
         };
         Some(Self {
@@ -200,8 +205,17 @@ impl Life {
             consumer: Consumer::new(desk.now, config),
             calls: BTreeMap::new(),
             next: BTreeMap::new(),
+            kept: BTreeMap::new(),
             waiting: Vec::new(),
             ends: None,
+        }
+    }
+
+    fn note_kept(&mut self, answer: &Answer) {
+        if let Ok(Reply::Offsets(told)) = answer {
+            for section in told.sections.iter().filter(|it| it.status.is_ok()) {
+                self.kept.entry(section.partition).or_insert(section.stored);
+            }
         }
     }
 
@@ -312,9 +326,8 @@ fn check_place(
         return;
     };
     match plan.store {
-        // A start that counts from the end is counted anew as long as nothing is stored.
         StoreMode::Processed | StoreMode::Manual
-            if offset > last + 1 && !matches!(plan.start, Start::Last(_)) =>
+            if offset > last + 1 && !begins_anew(plan.start, life.kept.get(&key.partition)) =>
         {
             desk.run.fail(format!(
                 "client {client}: {offset} of {key} is delivered, and the last was {last}"
@@ -328,7 +341,33 @@ fn check_place(
     }
 }
 
+/// Whether a new life may begin elsewhere than behind what was delivered before: only what is stored is
+/// kept. Where nothing is, the start counts again, which in a partition that was added while the reader
+/// read was not what it began with: there it was the first message.
+fn begins_anew(start: Start, kept: Option<&Option<Offset>>) -> bool {
+    kept == Some(&None) && start != Start::First
+}
+
 fn incarnations(desk: &Desk<'_>, key: PartitionKey) -> usize {
     let all = desk.ledger.all_partitions();
     all.filter(|(at, _)| *at == key).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use client::Start;
+    use wire::Offset;
+
+    use super::begins_anew;
+
+    #[test]
+    fn nothing_but_what_is_stored_keeps_where_a_reader_began() {
+        let nine = Start::Offset(Offset(9));
+        assert!(begins_anew(nine, Some(&None)));
+        assert!(!begins_anew(nine, Some(&Some(Offset(1)))));
+        assert!(
+            !begins_anew(Start::First, Some(&None)),
+            "the first message stays it"
+        );
+    }
 }

@@ -13,7 +13,7 @@ use wire::{
     SyncConsumerGroup, Timestamp, TopicId,
 };
 
-use super::{Answer, Desk};
+use super::{Answer, Desk, processed::Ownership};
 use crate::run::MILLISECOND;
 
 /// A member.
@@ -357,14 +357,12 @@ impl Life {
             }
             let end = next.min(from + self.habits.pace);
             desk.run.counts.messages_processed += end - from;
-            let is_first = held.processed.is_none();
             held.processed = Some(end - 1);
             held.waiting = (end < next).then_some((end, next));
             let ownership = (inside.key, *partition, held.held_since);
-            if is_first {
+            if desk.shared.processed.advance(ownership, end - 1) {
                 check_first(desk, ownership, from);
             }
-            desk.shared.processed.insert(ownership, end - 1);
         }
     }
 
@@ -521,7 +519,7 @@ impl Life {
                 if self.phase == Phase::Joining {
                     self.phase = Phase::Inside;
                 }
-                self.on_assignment(&assignment);
+                self.on_assignment(desk, &assignment);
             }
             (What::Leave, _) => return true,
             (What::Poll(polls), Reply::Polled(polled)) => {
@@ -556,7 +554,7 @@ impl Life {
         false
     }
 
-    fn on_assignment(&mut self, told: &ConsumerGroupAssignment) {
+    fn on_assignment(&mut self, desk: &mut Desk<'_>, told: &ConsumerGroupAssignment) {
         let key = GroupKey {
             stream: told.stream,
             topic: told.topic,
@@ -580,7 +578,10 @@ impl Life {
             let known = before
                 .remove(&partition)
                 .filter(|held| held.held_since == held_since);
-            let mut held = known.unwrap_or_else(|| Held::new(epoch, held_since));
+            let mut held = known.unwrap_or_else(|| {
+                desk.shared.processed.begin((key, partition, held_since));
+                Held::new(epoch, held_since)
+            });
             if held.released.is_some() && held.released != planned {
                 // Given up for a move that is planned no more: it goes on behind what is processed.
                 held.released = None;
@@ -791,12 +792,12 @@ const fn ends(code: ErrorCode) -> bool {
 }
 
 /// Where the one before has finished, the next one goes on: nothing comes twice, nothing is left out.
-fn check_first(desk: &mut Desk<'_>, ownership: (GroupKey, PartitionId, Epoch), first: u64) {
+fn check_first(desk: &mut Desk<'_>, ownership: Ownership, first: u64) {
     let (key, partition, held_since) = ownership;
     let Some(before) = desk.ledger.groups().follows(&key, partition, held_since) else {
         return;
     };
-    let Some(last) = desk.shared.processed.get(&(key, partition, before)) else {
+    let Some(last) = desk.shared.processed.last(&(key, partition, before)) else {
         return;
     };
     desk.run.counts.hand_overs_seamless += 1;

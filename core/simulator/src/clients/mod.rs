@@ -5,6 +5,7 @@ mod auditor;
 mod consumer;
 mod member;
 mod prober;
+mod processed;
 mod producer;
 mod rogue;
 mod sender;
@@ -15,14 +16,13 @@ use ::client::{
     Backoff, Close, ConnectionId, Credentials, Effect, Frame, Input, Retry, Session, SessionConfig,
     Submission, Ticket, next_frame,
 };
-use ::wire::{ClientId, Epoch, PartitionId, Password, Reply, Request, StreamId, Time, TopicId};
+use ::wire::{ClientId, Password, Reply, Request, StreamId, Time, TopicId};
 use bytes::{Bytes, BytesMut};
-use catalog::GroupKey;
 
 pub(crate) use self::producer::order_of;
 use self::{
     admin::Admin, auditor::Auditor, consumer::Reading, member::Member, prober::Prober,
-    producer::Sending, rogue::Rogue, sender::Sender,
+    processed::Processed, producer::Sending, rogue::Rogue, sender::Sender,
 };
 use crate::{
     checks::ledger::Ledger,
@@ -49,9 +49,8 @@ pub(crate) struct Shared {
     producers: u64,
     /// Messages of the other kind of senders.
     messages: u64,
-    /// The last message that a well-behaved member of a consumer group has processed, by the ownership in
-    /// which it has.
-    processed: BTreeMap<(GroupKey, PartitionId, Epoch), u64>,
+    /// What well-behaved members of consumer groups have processed.
+    processed: Processed,
     /// Members leave their groups, for all is over.
     members_leave: bool,
 }

@@ -135,6 +135,12 @@ impl Node {
             .collect()
     }
 
+    /// Whether the metadata group serves; other groups may need longer after a start.
+    pub(crate) fn serves_metadata(&self) -> bool {
+        let mut threads = self.process().into_iter().flat_map(|it| &it.threads);
+        threads.any(|thread| thread.shard.serves(ConsensusGroup::METADATA))
+    }
+
     /// Whether every shard serves.
     pub(crate) fn is_ready(&self) -> bool {
         self.process().is_some_and(Process::is_ready)

@@ -96,7 +96,10 @@ impl Answered<'_> {
                 let Some((partition, epoch)) = claim else {
                     return Ok(());
                 };
+                // An epoch that became the owner's only after the shard had judged.
+                let known = Op(self.asked.header.request.max(epoch.0));
                 let tenure = group.tenure(partition, session, epoch);
+                let tenure = tenure.filter(|tenure| epoch <= tenure.top_after(known));
                 let polls = matches!(self.asked.request, Some(Request::PollMessages(_)));
                 let owned = tenure.is_some_and(|tenure| match polls {
                     true => tenure.polls.iter().any(|span| span.covers(from, to)),
@@ -172,7 +175,7 @@ pub(crate) fn check_polled(
     };
     let (from, to) = (answered.asked.step, answered.window.to);
     run.counts.claims_parked += u64::from(tenure.stores.from > from);
-    let later = group.granted_after(partition, (tenure.holder, tenure.top));
+    let later = group.granted_after(partition, (tenure.holder, tenure.top()));
     if later.is_some_and(|later| later < from) {
         return Err(format!(
             "partition {partition} is served to {}, and was somebody else's before the poll came",
@@ -302,12 +305,9 @@ pub(crate) fn check_released(
         let claim = (section.partition, section.epoch);
         run.counts.group_releases += u64::from(result.status.is_ok());
         if let (Ok(()), Some(group)) = (&result.status, answered.ledger.groups().groups.get(&key))
-            && !group.fenced.contains(&(section.partition, section.planned))
+            && let Some(wrong) = group.why_not_released(section, answered.asked.header.session())
         {
-            return Err(format!(
-                "partition {} is released, and the fence of epoch {} is not committed",
-                section.partition, section.planned
-            ));
+            return Err(wrong);
         }
         let told = result.stored.filter(|_| section.offset.is_some());
         check_write(

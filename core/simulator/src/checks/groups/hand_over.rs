@@ -39,14 +39,17 @@ impl Groups {
                 ));
             }
         }
+        let (before, now) = done.states;
+        if now.fence != before.fence {
+            // Also by a store that is refused for its offset.
+            group.fenced.insert((partition, now.fence));
+        }
         if let DataResult::Failed(refusal) = done.result {
             return count_refusal(run, done.command, refusal);
         }
-        let (before, now) = done.states;
         if now.fence == before.fence {
             return;
         }
-        group.fenced.insert((partition, now.fence));
         if let Err(wrong) = group.on_raised(run, done, down_at) {
             run.fail(format!("{key:?}, partition {partition}: {wrong}"));
         }
@@ -83,7 +86,7 @@ impl Group {
         };
         let is_first = self.tenures.get(&partition).is_some_and(|tenures| {
             let mut tenures = tenures.iter();
-            tenures.any(|it| it.top == now.fence && it.held_since == now.fence)
+            tenures.any(|it| it.top() == now.fence && it.held_since == now.fence)
         });
         let index = usize::try_from(partition.0).unwrap_or(usize::MAX);
         let now_owned = self.ownership.get(index).copied();
@@ -105,7 +108,7 @@ impl Group {
         let tenures = self.tenures.get(&partition).into_iter().flatten();
         let epoch = tenures
             .filter(|it| it.held_since == held_since)
-            .map(|it| it.top)
+            .map(super::Tenure::top)
             .next_back();
         if clean.released {
             run.counts.moves_released += 1;
@@ -114,7 +117,10 @@ impl Group {
             run.counts.moves_fenced_before += 1;
         } else if clean.stored >= self.served.get(&(partition, held_since)).copied() {
             run.counts.moves_drained += 1;
-            self.clean.insert((partition, held_since), clean);
+            // Where its time is over, too, it may have ended by that: an answer may still be on its way.
+            if self.time_that_lasted(run.now, partition, down_at).is_some() {
+                self.clean.insert((partition, held_since), clean);
+            }
         } else {
             run.counts.moves_timed_out += 1;
             self.check_time(run, (partition, source), down_at)?;
@@ -129,19 +135,34 @@ impl Group {
         (partition, source): (PartitionId, EpochHolder),
         down_at: u64,
     ) -> Result<(), String> {
-        let Some(moving) = self.moving.get(&partition) else {
-            return Ok(());
-        };
-        let began = moving.seen.max(down_at);
-        let lasted = run.now.saturating_sub(began);
-        let is_old_option = self.options_changed > began;
-        if !is_old_option && lasted + lasted / 16 + EARLY < self.rebalance_timeout {
-            return Err(format!(
+        match self.time_that_lasted(run.now, partition, down_at) {
+            Some(lasted) => Err(format!(
                 "taken from {source} after {lasted} ns; it has {} and has not stored all",
                 self.rebalance_timeout
-            ));
+            )),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// How long a move has lasted by now, while its time is not over by any clock. The fence that ends it
+    /// may have been proposed before a crash, and be committed after it.
+    fn time_that_lasted(&self, now: u64, partition: PartitionId, down_at: u64) -> Option<u64> {
+        let moving = self.moving.get(&partition)?;
+        let began = moving.seen.max(down_at);
+        let lasted = now.saturating_sub(began);
+        let is_old_option = self.options_changed > began;
+        let may_be_over = is_old_option || may_be_over(lasted, self.rebalance_timeout);
+        (!may_be_over && !moving.was_over).then_some(lasted)
+    }
+
+    /// The process that counts the time of the moves is gone.
+    pub(super) fn on_crash(&mut self, now: u64, down_at: u64) {
+        for moving in self.moving.values_mut() {
+            let began = moving.seen.max(down_at);
+            let is_old_option = self.options_changed > began;
+            let lasted = now.saturating_sub(began);
+            moving.was_over |= is_old_option || may_be_over(lasted, self.rebalance_timeout);
+        }
     }
 
     /// The ownership of a session that an epoch belongs to.
@@ -153,7 +174,29 @@ impl Group {
     ) -> Option<&super::Tenure> {
         let tenures = self.tenures.get(&partition)?.iter().rev();
         let mut own = tenures.filter(|it| it.holder.session == session);
-        own.find(|it| it.held_since <= epoch && epoch <= it.top)
+        own.find(|it| it.held_since <= epoch && epoch <= it.top())
+    }
+
+    /// Why a section of a release cannot have let its partition go.
+    pub(super) fn why_not_released(
+        &self,
+        section: &wire::ReleaseSection,
+        session: wire::SessionNumber,
+    ) -> Option<String> {
+        let wire::ReleaseSection {
+            partition, planned, ..
+        } = *section;
+        if !self.fenced.contains(&(partition, planned)) {
+            return Some(format!(
+                "partition {partition} is released, and the fence of epoch {planned} is not committed"
+            ));
+        }
+        let to = self.epochs.get(&(partition, planned)).copied().flatten();
+        to.is_some_and(|to| to.session == session).then(|| {
+            format!(
+                "partition {partition} is released to epoch {planned}, which is its own session's"
+            )
+        })
     }
 
     /// When somebody else than the holder of an epoch was granted a later one.
@@ -166,6 +209,11 @@ impl Group {
         let mut later = tenures.filter(|it| it.holder != holder && it.held_since > top);
         later.next().map(|it| it.stores.from)
     }
+}
+
+/// Whether a time may be over by a clock that goes too fast.
+const fn may_be_over(lasted: u64, timeout: u64) -> bool {
+    lasted + lasted / 16 + EARLY >= timeout
 }
 
 /// The epochs of a command, each with the one that it is said to belong to.
@@ -185,5 +233,52 @@ fn count_refusal(run: &mut Run, command: &GroupCommand, refusal: Refusal) {
             run.counts.stale_stores_refused += 1;
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::{PartitionId, Timestamp};
+
+    use super::{super::Moving, Group};
+    use crate::run::MILLISECOND;
+
+    const PARTITION: PartitionId = PartitionId(2);
+
+    /// A group with a move that has 150 ms, and began at 10 ms.
+    fn moving() -> Group {
+        let mut group = Group {
+            rebalance_timeout: 150 * MILLISECOND,
+            ..Group::default()
+        };
+        let moving = Moving {
+            since: Timestamp(1),
+            seen: 10 * MILLISECOND,
+            was_over: false,
+        };
+        group.moving.insert(PARTITION, moving);
+        group
+    }
+
+    #[test]
+    fn move_has_its_time_anew_after_a_crash() {
+        let mut group = moving();
+        let at = |group: &Group, milliseconds, down_at| {
+            let now = milliseconds * MILLISECOND;
+            group.time_that_lasted(now, PARTITION, down_at * MILLISECOND)
+        };
+        assert_eq!(at(&group, 60, 0), Some(50 * MILLISECOND));
+        assert_eq!(at(&group, 170, 0), None, "it may be over");
+        group.on_crash(100 * MILLISECOND, 0);
+        assert_eq!(at(&group, 170, 100), Some(70 * MILLISECOND));
+    }
+
+    #[test]
+    fn fence_of_a_time_that_was_over_may_be_committed_after_a_crash() {
+        let mut group = moving();
+        group.on_crash(170 * MILLISECOND, 0);
+        let at = 200 * MILLISECOND;
+        let lasted = group.time_that_lasted(at, PARTITION, 170 * MILLISECOND);
+        assert_eq!(lasted, None);
     }
 }

@@ -91,8 +91,8 @@ struct Span {
 struct Tenure {
     holder: EpochHolder,
     held_since: Epoch,
-    /// The highest epoch that it has.
-    top: Epoch,
+    /// Its highest epoch, and from which metadata op on: a cancelled revocation gives it a new one.
+    tops: Vec<(Op, Epoch)>,
     /// When it might poll.
     polls: Vec<Span>,
     /// When it might store.
@@ -119,6 +119,8 @@ struct Moving {
     since: Timestamp,
     /// When it was first seen, nanoseconds.
     seen: u64,
+    /// Its time was over in a process that is gone, which may have proposed its fence.
+    was_over: bool,
 }
 
 impl Span {
@@ -138,7 +140,10 @@ impl Span {
 
 impl Groups {
     /// The node is down from now on.
-    pub(crate) const fn on_crash(&mut self, now: u64) {
+    pub(crate) fn on_crash(&mut self, now: u64) {
+        for group in self.groups.values_mut() {
+            group.on_crash(now, self.down_at);
+        }
         self.down_at = now;
     }
 

@@ -327,6 +327,7 @@ impl Group {
                 let begins = Moving {
                     since: moving.since,
                     seen: run.now,
+                    was_over: false,
                 };
                 let known = self.moving.entry(partition).or_insert(begins);
                 if known.since != moving.since {
@@ -370,7 +371,7 @@ impl Group {
                 && Some(tenure.holder) == owner
                 && tenure.held_since == held_since;
             if is_same {
-                tenure.top = new.epoch;
+                tenure.rise(committed.op, new.epoch);
                 match may_poll {
                     true if !tenure.polls.last().is_some_and(Span::is_open) => {
                         tenure.polls.push(Span::open(step));
@@ -388,7 +389,7 @@ impl Group {
             self.tenures.entry(partition).or_default().push(Tenure {
                 holder,
                 held_since,
-                top: new.epoch,
+                tops: vec![(committed.op, new.epoch)],
                 polls: polls.collect(),
                 stores: Span::open(step),
             });
@@ -444,6 +445,26 @@ impl Group {
 }
 
 impl Tenure {
+    /// The highest epoch that it has.
+    pub(super) fn top(&self) -> Epoch {
+        let (_, top) = self.tops.last().expect("it begins with an epoch");
+        *top
+    }
+
+    /// The highest epoch that it had after a metadata op; if it was not granted by then, its first one.
+    pub(super) fn top_after(&self, op: Op) -> Epoch {
+        let mut tops = self.tops.iter().rev();
+        let found = tops.find(|(since, _)| *since <= op);
+        let (_, top) = found.unwrap_or(&self.tops[0]);
+        *top
+    }
+
+    fn rise(&mut self, op: Op, epoch: Epoch) {
+        if epoch > self.top() {
+            self.tops.push((op, epoch));
+        }
+    }
+
     fn end_polls(&mut self, end: (Step, Op)) {
         close(&mut self.polls, end);
     }
@@ -478,4 +499,31 @@ fn catalog_partitions(catalog: &Catalog, key: &GroupKey) -> usize {
 
 fn partition_id(index: usize) -> PartitionId {
     PartitionId(u32::try_from(index).expect("a topic has few partitions"))
+}
+
+#[cfg(test)]
+mod tests {
+    use partition::EpochHolder;
+    use wire::{Epoch, MemberId, Op, SessionNumber};
+
+    use super::{Span, Tenure};
+
+    #[test]
+    fn epoch_of_a_cancelled_revocation_is_the_owners_from_its_op_on() {
+        let holder = EpochHolder {
+            member: MemberId(1),
+            session: SessionNumber(3),
+        };
+        let mut tenure = Tenure {
+            holder,
+            held_since: Epoch(19),
+            tops: vec![(Op(21), Epoch(19))],
+            polls: Vec::new(),
+            stores: Span::open(5),
+        };
+        tenure.rise(Op(27), Epoch(27));
+        let after = |op| tenure.top_after(Op(op));
+        assert_eq!([after(19), after(26)], [Epoch(19); 2]);
+        assert_eq!((after(27), tenure.top()), (Epoch(27), Epoch(27)));
+    }
 }
