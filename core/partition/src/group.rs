@@ -266,6 +266,13 @@ impl DataGroup {
         }
     }
 
+    /// Whether a partition is out of service on this node.
+    #[must_use]
+    pub fn is_damaged(&self, key: PartitionKey) -> bool {
+        let partition = self.partitions.get(&key);
+        partition.is_some_and(|partition| !partition.damage.is_empty())
+    }
+
     /// Every damaged segment that is known.
     pub fn damaged(&self) -> impl Iterator<Item = (SegmentId, &Damage)> {
         self.partitions.iter().flat_map(|(key, partition)| {

@@ -711,15 +711,19 @@ fn tell_progress(
     let Some((offsets, group)) = standing else {
         return;
     };
-    partition.progress = Ok(wire::GroupProgress {
-        start: offsets.start,
-        end: offsets.end,
-        stored: offsets.stored,
-        next: group.next,
-        lag: offsets.end.0.saturating_sub(group.next.0),
-        last_polled: group.last_polled,
-        fence: group.fence,
-    });
+    partition.progress = if group.is_damaged {
+        Err(ErrorCode::PartitionDamaged)
+    } else {
+        Ok(wire::GroupProgress {
+            start: offsets.start,
+            end: offsets.end,
+            stored: offsets.stored,
+            next: group.next,
+            lag: offsets.end.0.saturating_sub(group.next.0),
+            last_polled: group.last_polled,
+            fence: group.fence,
+        })
+    };
     if let (Some(moving), Some((waits_for, time_left))) = (&mut partition.moving, group.waits_for) {
         moving.waits_for = Some(waits_for);
         moving.time_left_ms = time_left;

@@ -457,6 +457,7 @@ impl Shard {
             last_polled: progress.last_polled,
             fence: record.fence,
             waits_for,
+            is_damaged: host.state.is_damaged(partition),
         })
     }
 }

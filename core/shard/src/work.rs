@@ -291,6 +291,8 @@ pub struct GroupStanding {
     pub fence: Epoch,
     /// What a move waits for, and how long a revocation still has, milliseconds.
     pub waits_for: Option<(wire::MoveWait, Option<u32>)>,
+    /// Whether the partition is out of service on this node: it does not get on, wherever it stands.
+    pub is_damaged: bool,
 }
 
 impl Answer {

@@ -3,11 +3,11 @@
 use std::{vec, vec::Vec};
 
 use wire::{
-    AssignedPartition, Command, ConsumerGroupAssignment, ConsumerGroupOptionsUpdate,
-    CreateConsumerGroup, DeleteConsumerGroup, Epoch, ErrorCode, Event, Failure, GetConsumerGroup,
-    JoinConsumerGroup, LeaveConsumerGroup, Offset, PartitionId, PollMessages, PollResult,
-    PollSection, PollStrategy, ReleasePartition, ReleaseSection, Reply, StoreConsumerOffset,
-    StoreResult, StoreSection, SyncConsumerGroup,
+    AssignedPartition, Command, ConsumerGroupAssignment, ConsumerGroupDetails,
+    ConsumerGroupOptionsUpdate, CreateConsumerGroup, DeleteConsumerGroup, Epoch, ErrorCode, Event,
+    Failure, GetConsumerGroup, JoinConsumerGroup, LeaveConsumerGroup, Offset, PartitionId,
+    PollMessages, PollResult, PollSection, PollStrategy, ReleasePartition, ReleaseSection, Reply,
+    StoreConsumerOffset, StoreResult, StoreSection, SyncConsumerGroup,
 };
 
 use super::{
@@ -44,7 +44,7 @@ pub(super) fn node_on(shards: u16, each: usize) -> Node {
     node
 }
 
-fn create() -> CreateConsumerGroup {
+pub(super) fn create() -> CreateConsumerGroup {
     CreateConsumerGroup {
         stream: name("orders"),
         topic: name("payments"),
@@ -398,6 +398,18 @@ fn deleted_group_is_gone_and_a_new_one_begins_anew() {
     }
 }
 
+pub(super) fn details(node: &mut Node, client: &mut Client) -> ConsumerGroupDetails {
+    let get = GetConsumerGroup {
+        stream: name("orders"),
+        topic: name("payments"),
+        group: name("billing"),
+    };
+    match node.call(client, get) {
+        Ok(Reply::ConsumerGroupDetails(details)) => details,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn group_tells_members_owners_and_progress() {
     let mut node = node_with(3);
@@ -406,14 +418,7 @@ fn group_tells_members_owners_and_progress() {
     polled(&mut node, &mut first, &places(&before.owned));
     let mut second = node.log_in(2, 2);
     joined(&mut node, &mut second);
-    let get = GetConsumerGroup {
-        stream: name("orders"),
-        topic: name("payments"),
-        group: name("billing"),
-    };
-    let Ok(Reply::ConsumerGroupDetails(details)) = node.call(&mut first, get) else {
-        panic!("not told");
-    };
+    let details = details(&mut node, &mut first);
     assert_eq!(details.members.len(), 2);
     assert_eq!(details.partitions.len(), 6);
     let moving: Vec<_> = details

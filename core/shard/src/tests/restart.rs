@@ -5,6 +5,7 @@ use std::{format, string::String, vec::Vec};
 use wire::{Command, ConsensusGroup, Offset, PollStrategy, Reply, Request};
 
 use super::{
+    groups::{create, details},
     messages::{batch, payloads, poll, polled, send, sent, store, texts, with_topic},
     node::{DATA_GROUPS, Node, config},
 };
@@ -175,6 +176,16 @@ fn a_damaged_segment_takes_only_its_partition_out_of_service() {
     let told =
         notes.filter(|note| matches!(note, Note::Damaged { segment, .. } if *segment == damaged));
     assert_eq!(told.count(), 1, "once, not at every poll");
+    // A consumer group does not get on there, and is not told to stand somewhere.
+    node.call(&mut client, create()).unwrap();
+    for partition in details(&mut node, &mut client).partitions {
+        if damaged.partition.partition == partition.partition {
+            let code = partition.progress.unwrap_err();
+            assert_eq!(code, wire::ErrorCode::PartitionDamaged);
+        } else {
+            assert_eq!(partition.progress.unwrap().end, Offset(5));
+        }
+    }
     // What could not be read afterwards is not taken.
     let all: Vec<_> = (0..6)
         .map(|p| (p, batch(&payloads("new", 1), 0, 0)))
