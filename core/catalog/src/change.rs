@@ -209,7 +209,9 @@ impl Change {
 /// The session that a change of a member takes the membership from.
 fn member_told(change: &MemberChange) -> Option<(ClientId, SessionNumber)> {
     match change {
-        MemberChange::Gone(member) => Some((member.client, member.session)),
+        MemberChange::Left(member) | MemberChange::Gone(member) => {
+            Some((member.client, member.session))
+        }
         MemberChange::Put(member) if member.state == MemberState::Active => {
             let displaced = member.displaced?;
             Some((displaced.client, displaced.session))

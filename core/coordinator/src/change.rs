@@ -33,7 +33,9 @@ pub struct GroupChange {
 pub enum MemberChange {
     /// It joined, or something about it is different.
     Put(Member),
-    /// It is gone; this is what it was.
+    /// It has left by itself; this is what it was.
+    Left(Member),
+    /// It is gone, and has not asked for it; this is what it was.
     Gone(Member),
 }
 

@@ -205,7 +205,7 @@ impl GroupProjection {
         }
         // Nothing names them any more.
         for member in &change.members {
-            if let MemberChange::Gone(member) = member {
+            if let MemberChange::Left(member) | MemberChange::Gone(member) = member {
                 let slot = self.members.slot(member.id);
                 self.members.remove(slot.expect("who goes was a member"));
             }

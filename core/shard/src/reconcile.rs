@@ -169,6 +169,8 @@ impl Shard {
     /// Tells a session that its membership is over, unless it has asked for that, or is over itself.
     fn tell_who_goes(&mut self, key: GroupKey, change: &MemberChange) {
         let (reason, member, session, by) = match change {
+            // It is told by the reply, and wherever else the session asks.
+            MemberChange::Left(_) => return,
             MemberChange::Gone(member) => {
                 (MembershipEndReason::Removed, member, member.session, None)
             }

@@ -54,7 +54,9 @@ impl Memberships {
     ) {
         let mut named = BTreeSet::new();
         for change in changes {
-            let (MemberChange::Put(member) | MemberChange::Gone(member)) = change;
+            let (MemberChange::Put(member)
+            | MemberChange::Left(member)
+            | MemberChange::Gone(member)) = change;
             named.insert(member.client);
             named.extend(member.displaced.map(|displaced| displaced.client));
         }

@@ -46,6 +46,9 @@ enum Place {
     New,
 }
 
+/// How members go: [`MemberChange::Left`] or [`MemberChange::Gone`].
+type Departure = fn(Member) -> MemberChange;
+
 impl ConsumerGroup {
     /// Makes a session a member. Joining again answers the same membership. With the instance id of a
     /// member, a session takes that member over: it stays, with all that it holds, but each of its
@@ -228,7 +231,7 @@ impl ConsumerGroup {
         session: SessionNumber,
     ) -> Result<GroupChange, MembershipRefused> {
         let slot = self.seat(client, session)?;
-        Ok(self.depart(at, [slot]))
+        Ok(self.depart(at, [slot], MemberChange::Left))
     }
 
     /// Ends a membership at somebody else's wish.
@@ -237,7 +240,7 @@ impl ConsumerGroup {
     /// There is no such member.
     pub fn remove(&mut self, at: At, member: MemberId) -> Result<GroupChange, MemberNotFound> {
         match self.members.slot(member) {
-            Some(slot) => Ok(self.depart(at, [slot])),
+            Some(slot) => Ok(self.depart(at, [slot], MemberChange::Gone)),
             None => Err(MemberNotFound {
                 group: self.group_name(),
                 member,
@@ -253,7 +256,7 @@ impl ConsumerGroup {
             (self.members.occupant(slot).session == *session).then_some(slot)
         });
         let slots: Vec<Slot> = slots.collect();
-        self.depart(at, slots)
+        self.depart(at, slots, MemberChange::Gone)
     }
 
     /// Ends the memberships of sessions that have ended, all in one plan. With `keep_static` the static
@@ -283,23 +286,28 @@ impl ConsumerGroup {
                 leaving.push(slot);
             }
         }
-        self.let_go(&mut step, leaving);
+        self.let_go(&mut step, leaving, MemberChange::Gone);
         self.finish(step)
     }
 
-    fn depart(&mut self, at: At, slots: impl IntoIterator<Item = Slot>) -> GroupChange {
+    fn depart(
+        &mut self,
+        at: At,
+        slots: impl IntoIterator<Item = Slot>,
+        how: Departure,
+    ) -> GroupChange {
         let mut step = Step::new(at);
-        self.let_go(&mut step, slots);
+        self.let_go(&mut step, slots, how);
         self.finish(step)
     }
 
     /// Removes members, some of them perhaps named twice, with one plan for all that they leave behind.
-    fn let_go(&mut self, step: &mut Step, slots: impl IntoIterator<Item = Slot>) {
+    fn let_go(&mut self, step: &mut Step, slots: impl IntoIterator<Item = Slot>, how: Departure) {
         let before = step.members.len();
         for slot in slots {
             if self.members.at(slot).is_some() {
                 let member = self.members.remove(slot);
-                step.members.push(MemberChange::Gone(member));
+                step.members.push(how(member));
             }
         }
         if step.members.len() == before {

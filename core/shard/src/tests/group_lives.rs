@@ -66,6 +66,31 @@ fn ended(node: &mut Node, client: &Client) -> Vec<MembershipEndReason> {
 }
 
 #[test]
+fn only_who_did_not_leave_is_told_that_it_is_a_member_no_more() {
+    let mut node = node_with(3);
+    let mut first = node.log_in(1, 1);
+    joined(&mut node, &mut first);
+    let mut other = first.clone();
+    node.attach(&mut other, 2).unwrap();
+    node.call(&mut first, leave()).unwrap();
+    for connection in [&first, &other] {
+        assert_eq!(ended(&mut node, connection), []);
+    }
+    let member = joined(&mut node, &mut first).member;
+    let remove = RemoveMember {
+        stream: name("orders"),
+        topic: name("payments"),
+        group: name("billing"),
+        member,
+    };
+    let mut admin = node.log_in(9, 9);
+    node.call(&mut admin, remove).unwrap();
+    for connection in [&first, &other] {
+        assert_eq!(ended(&mut node, connection), [MembershipEndReason::Removed]);
+    }
+}
+
+#[test]
 fn partitions_of_a_vanished_member_go_on_after_the_grace() {
     let mut node = node_with(3);
     let mut first = node.log_in(1, 1);
