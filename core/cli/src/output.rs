@@ -67,7 +67,8 @@ pub(crate) struct Table {
     rows: Vec<Vec<Cell>>,
 }
 
-/// A column: the key in JSON; the heading of the table is the key in capitals, its words apart.
+/// A column: the key in JSON; the heading of the table is the key in capitals, its words apart. Without the
+/// unit `_ms`, for people are shown units with the values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column(pub(crate) &'static str);
 
@@ -166,7 +167,8 @@ impl Table {
         let headings = self
             .columns
             .iter()
-            .map(|column| column.0.to_uppercase().replace('_', " "));
+            .map(|column| column.0.strip_suffix("_ms").unwrap_or(column.0))
+            .map(|key| key.to_uppercase().replace('_', " "));
         let mut lines = vec![headings.collect::<Vec<_>>()];
         lines.extend(
             self.rows

@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(failure.code, ErrorCode::InvalidConsumerGroupOptions);
         assert_eq!(
             failure.text.to_string(),
-            "offset_expiry_ms is 999; it must be between 1000 and 315360000000"
+            "offset_expiry_ms is 999 ms; it must be between 1000 ms and 315360000000 ms"
         );
     }
 

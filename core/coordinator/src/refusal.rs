@@ -60,9 +60,9 @@ pub enum CreateRefused {
     Options(#[from] OptionOutOfRange),
 }
 
-/// An option of a group is out of its range.
+/// An option of a group, all of which are times in milliseconds, is out of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{option} is {value}; it must be between {minimum} and {maximum}")]
+#[error("{option} is {value} ms; it must be between {minimum} ms and {maximum} ms")]
 pub struct OptionOutOfRange {
     /// The option.
     pub option: &'static str,
@@ -76,7 +76,7 @@ pub struct OptionOutOfRange {
 
 /// The group has members, and it was not forced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{group} has {members} members ({}); stop them, or force it", listed(.first, *.members))]
+#[error("{group} has {} ({}); it must have none, unless it is forced", counted(*.members), listed(.first, *.members))]
 pub struct GroupNotEmpty {
     /// The group.
     pub group: GroupName,
@@ -88,6 +88,13 @@ pub struct GroupNotEmpty {
 
 /// How many members a refusal lists.
 pub(crate) const LISTED_MAX: usize = 10;
+
+fn counted(members: usize) -> String {
+    match members {
+        1 => "1 member".into(),
+        _ => format!("{members} members"),
+    }
+}
 
 fn listed(first: &[MemberId], members: usize) -> String {
     let mut text = String::new();
@@ -139,7 +146,7 @@ pub enum JoinRefused {
     Fenced(#[from] Box<FencedInstance>),
     /// The group has as many members as it may have.
     #[error(
-        "{group} has {members} members; the limit is {members_max} (cluster.limits.members_per_group)"
+        "{group} has {}; the limit is {members_max} (cluster.limits.members_per_group)", counted(*.members)
     )]
     Full {
         /// The group.

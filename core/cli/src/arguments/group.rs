@@ -16,7 +16,8 @@ Where to (--to):
   OFFSET    at the message with this offset, so that the one before it is stored
   nothing   nothing is stored any more: the group starts by its policy
 
-It shows what was stored before and what is stored after, as read back from the server. While the group has
+It shows what was stored before and what is stored after, as read back from the server, and says so when an
+OFFSET that is not there was clamped to the oldest message, or behind the newest. While the group has
 members it is refused, unless forced: then each of them loses its partitions for a moment.
 
 Examples:
@@ -152,7 +153,7 @@ pub(crate) struct ResetArguments {
     #[command(flatten)]
     pub(crate) group: GroupArguments,
     /// Where to: earliest, latest, TIME, OFFSET, nothing
-    #[arg(long, value_name = "WHERE", value_parser = ResetTo::parse)]
+    #[arg(long, value_name = "WHERE", allow_hyphen_values = true, value_parser = ResetTo::parse)]
     pub(crate) to: ResetTo,
     /// Only this partition; may be repeated
     #[arg(long, short = 'p', value_name = "N", allow_negative_numbers = true)]
@@ -234,9 +235,15 @@ pub(crate) enum ResetTo {
 impl ResetTo {
     fn parse(text: &str) -> Result<Self, String> {
         let digits = text.strip_prefix("offset:").unwrap_or(text);
-        if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        let unsigned = digits.strip_prefix('-').unwrap_or(digits);
+        if !unsigned.is_empty() && unsigned.bytes().all(|byte| byte.is_ascii_digit()) {
             let offset = digits.parse().map(Self::Offset);
-            return offset.map_err(|_| format!("{digits} is more than an offset can be"));
+            return offset.map_err(|_| {
+                format!(
+                    "{digits} is no offset: the first is 0, the last {}",
+                    u64::MAX - 1
+                )
+            });
         }
         match text {
             "earliest" => Ok(Self::Earliest),
@@ -300,8 +307,13 @@ mod tests {
             ResetTo::parse("2h"),
             Ok(ResetTo::Time(When::Ago(7_200_000_000)))
         );
-        for text in ["", "-1", "first", "offset:", "18446744073709551616"] {
+        for text in ["", "first", "offset:", "-", "-5m"] {
             assert!(ResetTo::parse(text).is_err(), "{text}");
+        }
+        for text in ["-1", "18446744073709551616"] {
+            let said =
+                format!("{text} is no offset: the first is 0, the last 18446744073709551614");
+            assert_eq!(ResetTo::parse(text), Err(said));
         }
     }
 }

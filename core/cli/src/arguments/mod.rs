@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use cohort::Id;
 
 pub(crate) use consume::{ConsumeArguments, From, MessageFormat};
-pub(crate) use group::{GroupArguments, GroupCommand, ResetArguments, StartPolicy, When};
+pub(crate) use group::{GroupArguments, GroupCommand, ResetArguments, ResetTo, StartPolicy, When};
 pub(crate) use send::{InputFormat, KeyFrom, SendArguments};
 
 const NAMING: &str = "\

@@ -279,8 +279,7 @@ impl Member<'_> {
         if matches!(error, Error::PartitionFailed { .. }) {
             self.reading.take(Err(error))
         } else {
-            let topic = &self.reading.arguments.topic;
-            Err(explained(error, topic, self.group))
+            Err(self.gone(error))
         }
     }
 
@@ -318,8 +317,33 @@ impl Member<'_> {
         match details {
             Ok(details) => Ok(is_through(&details, member)),
             Err(error) if error.is_retryable() => Ok(false),
-            Err(error) => Err(explained(error, &self.reading.arguments.topic, self.group)),
+            Err(error) => Err(self.gone(error)),
         }
+    }
+
+    /// Why it cannot go on. A group of which it was a member is not made anew: what others had stored in it
+    /// is gone, and somebody wanted that.
+    fn gone(&self, error: Error) -> Problem {
+        let ConsumeArguments { topic, create, .. } = self.reading.arguments;
+        if error.code() != Some(ErrorCode::ConsumerGroupNotFound) {
+            return explained(error, topic, self.group);
+        }
+        let text = format!(
+            "consumer group {} was deleted, alone or with its topic, and all that it had stored",
+            self.group
+        );
+        let hint = match self.group {
+            Id::Name(_) if *create => {
+                "start this again: --create makes a new group of the name, which begins at --start"
+                    .to_string()
+            }
+            Id::Name(name) => format!(
+                "make a new one with `cohort group create {} {} {name}`, or start this again with --create",
+                topic.stream, topic.topic
+            ),
+            Id::Number(_) => "a new group has another id".to_string(),
+        };
+        Problem::from(error).with_text(text).with_hint(hint)
     }
 
     /// Tells programs of an event.

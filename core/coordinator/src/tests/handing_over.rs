@@ -180,7 +180,7 @@ fn reset_under_members_is_refused_unless_forced() {
     assert_eq!(failure.code, wire::ErrorCode::ConsumerGroupNotEmpty);
     assert_eq!(
         failure.text,
-        "consumer group \"g\" (id 1) has 1 members (1); stop them, or force it"
+        "consumer group \"g\" (id 1) has 1 member (1); it must have none, unless it is forced"
     );
     assert_eq!(table.group, before);
 

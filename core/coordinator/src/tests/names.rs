@@ -76,7 +76,7 @@ fn deletion_under_members_is_refused_unless_forced() {
     assert_eq!(failure.code, ErrorCode::ConsumerGroupNotEmpty);
     assert_eq!(
         failure.text,
-        "consumer group \"g\" (id 1) has 12 members (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …); stop them, or force it"
+        "consumer group \"g\" (id 1) has 12 members (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …); it must have none, unless it is forced"
     );
     assert_eq!(groups, before);
 

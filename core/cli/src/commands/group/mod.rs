@@ -48,7 +48,7 @@ pub(super) async fn run(client: &Client, command: GroupCommand) -> Result<String
             let changed = client
                 .update_consumer_group(stream, topic, id, options)
                 .await
-                .map_err(|error| explained(error, &group.topic, &group.group))?;
+                .map_err(|error| located(error, &group))?;
             summaries(&[changed]).single(output.output)
         }
         GroupCommand::Delete {
@@ -60,7 +60,8 @@ pub(super) async fn run(client: &Client, command: GroupCommand) -> Result<String
             let (id, name) = (found.summary.id, &found.summary.name);
             client
                 .delete_consumer_group(found.stream.0, found.topic.0, id.0, force)
-                .await?;
+                .await
+                .map_err(|error| located(error, &group))?;
             let sentence = format!("consumer group {name} (#{id}) is deleted");
             let object = json!({ "deleted": { "id": id.0, "name": name } });
             done(output.output, &sentence, &object)
@@ -92,14 +93,28 @@ fn words(group: &GroupArguments) -> (Id, Id, Id) {
 async fn find(client: &Client, group: &GroupArguments) -> Result<ConsumerGroupDetails, Problem> {
     let (stream, topic, id) = words(group);
     let found = client.describe_consumer_group(stream, topic, id).await;
-    found.map_err(|error| explained(error, &group.topic, &group.group))
+    found.map_err(|error| located(error, group))
+}
+
+/// A problem with a consumer group that is to be there; of one that is not, where to see those that are.
+fn located(error: Error, group: &GroupArguments) -> Problem {
+    let missing = error.code() == Some(ErrorCode::ConsumerGroupNotFound);
+    let problem = Problem::from(error);
+    let TopicArguments { stream, topic } = &group.topic;
+    if missing {
+        problem.with_hint(format!(
+            "see which there are with `cohort group list {stream} {topic}`"
+        ))
+    } else {
+        problem
+    }
 }
 
 /// The advice of the code is for the member.
 fn not_removed(error: Error, group: &GroupArguments) -> Problem {
     let missing = error.code() == Some(ErrorCode::ConsumerGroupMemberNotFound);
     let TopicArguments { stream, topic } = &group.topic;
-    let problem = explained(error, &group.topic, &group.group);
+    let problem = located(error, group);
     if missing {
         problem.with_hint(format!(
             "see its members with `cohort group describe {stream} {topic} {}`",
@@ -125,7 +140,28 @@ pub(crate) fn explained(error: Error, topic: &TopicArguments, group: &Id) -> Pro
 
 #[cfg(test)]
 mod tests {
-    use super::{Error, ErrorCode, Id, TopicArguments, explained};
+    use super::{Error, ErrorCode, GroupArguments, Id, TopicArguments, explained, located};
+
+    #[test]
+    fn who_names_a_group_that_is_not_there_is_told_where_to_look() {
+        let group = GroupArguments {
+            topic: TopicArguments {
+                stream: Id::from("shop"),
+                topic: Id::from("orders"),
+            },
+            group: Id::from("biling"),
+        };
+        let refused = |code| Error::Refused {
+            code,
+            text: "no".to_string(),
+        };
+        let missing = located(refused(ErrorCode::ConsumerGroupNotFound), &group);
+        let expected = "cohort: no (ConsumerGroupNotFound, 5000)\n  \
+            hint: see which there are with `cohort group list shop orders`";
+        assert_eq!(missing.to_string(), expected);
+        let other = located(refused(ErrorCode::TopicNotFound), &group);
+        assert!(!other.to_string().contains("group list"));
+    }
 
     #[test]
     fn a_group_that_is_not_there_can_be_made() {

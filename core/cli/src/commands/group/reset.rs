@@ -6,11 +6,11 @@ use cohort::{
     Client, ConsumerGroupDetails, GroupProgress, GroupStart, Offset, OffsetReset, PartitionId,
     ResetTarget, Start, Timestamp,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{explained, find};
+use super::{find, located};
 use crate::{
-    arguments::{Format, ResetArguments},
+    arguments::{Format, ResetArguments, ResetTo},
     output::{Cell, Column, Table, json},
     problem::Problem,
     time,
@@ -30,6 +30,30 @@ struct Change {
     partition: PartitionId,
     before: Option<Standing>,
     after: Option<Standing>,
+    /// Where it is at because the offset that was asked for is not there.
+    clamped: Option<Clamp>,
+}
+
+/// What an offset that is out of range was taken as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Clamp {
+    ToStart,
+    ToEnd,
+}
+
+impl Clamp {
+    /// `asked`: the offset that the group was to go on with.
+    fn of(asked: u64, after: Standing) -> Option<Self> {
+        let stored = asked.checked_sub(1).map(Offset);
+        if after.next.0 < asked {
+            Some(Self::ToEnd)
+        } else if after.next.0 > asked && after.stored == stored {
+            Some(Self::ToStart)
+        } else {
+            // Members may have got on since.
+            None
+        }
+    }
 }
 
 pub(super) async fn run(client: &Client, arguments: &ResetArguments) -> Result<String, Problem> {
@@ -62,7 +86,7 @@ pub(super) async fn run(client: &Client, arguments: &ResetArguments) -> Result<S
                 reset.force(arguments.force),
             )
             .await
-            .map_err(|error| explained(error, &arguments.group.topic, &arguments.group.group))?;
+            .map_err(|error| located(error, &arguments.group))?;
         let read_back = client
             .describe_consumer_group(group.stream.0, group.topic.0, group.summary.id.0)
             .await?;
@@ -74,18 +98,26 @@ pub(super) async fn run(client: &Client, arguments: &ResetArguments) -> Result<S
         let found = standings.find(|(other, _)| *other == partition);
         found.and_then(|(_, standing)| *standing)
     };
-    let changes = wanted.iter().map(|partition| Change {
-        partition: *partition,
-        before: find(&before, *partition),
-        after: find(&after, *partition),
+    let asked = match arguments.to {
+        ResetTo::Offset(offset) => Some(offset),
+        ResetTo::Earliest | ResetTo::Latest | ResetTo::Time(_) | ResetTo::Nothing => None,
+    };
+    let changes = wanted.iter().map(|partition| {
+        let after = find(&after, *partition);
+        Change {
+            partition: *partition,
+            before: find(&before, *partition),
+            after,
+            clamped: asked
+                .zip(after)
+                .and_then(|(asked, after)| Clamp::of(asked, after)),
+        }
     });
     let changes = changes.collect::<Vec<_>>();
-    Ok(show(
-        &group,
-        &changes,
-        arguments.dry_run,
-        arguments.output.output,
-    ))
+    Ok(match arguments.output.output {
+        Format::Table => show(&group, &changes, arguments.dry_run, asked),
+        Format::Json => object(&group, &changes, arguments.dry_run),
+    })
 }
 
 /// The partitions that are meant, each once.
@@ -211,7 +243,7 @@ fn standing_after(
     }
 }
 
-fn show(group: &ConsumerGroupDetails, changes: &[Change], dry_run: bool, format: Format) -> String {
+fn table(changes: &[Change]) -> Table {
     const COLUMNS: &[Column] = &[
         Column("partition"),
         Column("stored_before"),
@@ -222,7 +254,7 @@ fn show(group: &ConsumerGroupDetails, changes: &[Change], dry_run: bool, format:
     ];
     let mut table = Table::new(COLUMNS);
     for change in changes {
-        let unknown = || Cell::Both("?".to_string(), serde_json::Value::Null);
+        let unknown = || Cell::Both("?".to_string(), Value::Null);
         let stored = |standing: Option<Standing>| match standing {
             Some(standing) => Cell::maybe(standing.stored.map(|offset| offset.0)),
             None => unknown(),
@@ -238,35 +270,115 @@ fn show(group: &ConsumerGroupDetails, changes: &[Change], dry_run: bool, format:
             number(change.after.map(|standing| standing.lag)),
         ]);
     }
+    table
+}
+
+/// For people. `asked`: the offset that the group was to go on with.
+fn show(
+    group: &ConsumerGroupDetails,
+    changes: &[Change],
+    dry_run: bool,
+    asked: Option<u64>,
+) -> String {
+    let what = if dry_run {
+        "would be reset"
+    } else {
+        "is reset"
+    };
     let summary = &group.summary;
-    match format {
-        Format::Table => {
-            let what = if dry_run {
-                "would be reset"
-            } else {
-                "is reset"
-            };
-            format!(
-                "consumer group {} (#{}) {what}\n\n{}",
-                summary.name,
-                summary.id,
-                table.table()
-            )
-        }
-        Format::Json => json(&json!({
-            "id": summary.id.0,
-            "name": summary.name,
-            "dry_run": dry_run,
-            "partitions": table.objects(),
-        })),
+    let mut text = format!(
+        "consumer group {} (#{}) {what}\n\n{}",
+        summary.name,
+        summary.id,
+        table(changes).table()
+    );
+    for change in changes {
+        let (Some(clamp), Some(after), Some(asked)) = (change.clamped, change.after, asked) else {
+            continue;
+        };
+        let place = match clamp {
+            Clamp::ToStart => "the oldest message",
+            Clamp::ToEnd => "behind the newest message",
+        };
+        text.push_str(&format!(
+            "\nclamped: partition {} has no offset {asked}; next is {}, {place}",
+            change.partition, after.next
+        ));
     }
+    if changes.iter().any(|change| change.clamped.is_some()) {
+        text.push('\n');
+    }
+    text
+}
+
+/// For programs.
+fn object(group: &ConsumerGroupDetails, changes: &[Change], dry_run: bool) -> String {
+    let mut partitions = table(changes).objects();
+    let rows = partitions.as_array_mut().into_iter().flatten();
+    for (row, change) in rows.zip(changes) {
+        row["clamped"] = Value::from(change.clamped.is_some());
+    }
+    json(&json!({
+        "id": group.summary.id.0,
+        "name": group.summary.name,
+        "dry_run": dry_run,
+        "partitions": partitions,
+    }))
 }
 
 #[cfg(test)]
 mod tests {
     use cohort::{Epoch, ResetTarget};
 
-    use super::{GroupProgress, GroupStart, Offset, Timestamp, standing_after};
+    use super::{
+        Change, Clamp, GroupProgress, GroupStart, Offset, PartitionId, Standing, Timestamp, object,
+        show, standing_after,
+    };
+    use crate::{commands::group::sample, golden::assert_golden};
+
+    fn standing(stored: Option<u64>, next: u64) -> Standing {
+        Standing {
+            stored: stored.map(Offset),
+            next: Offset(next),
+            lag: 0,
+        }
+    }
+
+    #[test]
+    fn an_offset_that_is_out_of_range_is_said_to_be_clamped() {
+        for (asked, after, clamped) in [
+            (500, standing(Some(99), 100), Some(Clamp::ToEnd)),
+            // The partition is empty.
+            (5, standing(None, 0), Some(Clamp::ToEnd)),
+            (4, standing(Some(3), 10), Some(Clamp::ToStart)),
+            (0, standing(None, 10), Some(Clamp::ToStart)),
+            (60, standing(Some(59), 60), None),
+            (0, standing(None, 0), None),
+            // Who was forced has got on already.
+            (60, standing(Some(70), 71), None),
+        ] {
+            assert_eq!(Clamp::of(asked, after), clamped, "{asked}");
+        }
+    }
+
+    #[test]
+    fn a_reset_shows_before_and_after_and_what_was_clamped() {
+        let change = |partition, after, clamped| Change {
+            partition: PartitionId(partition),
+            before: Some(standing(Some(41), 42)),
+            after,
+            clamped,
+        };
+        let changes = [
+            change(0, Some(standing(Some(99), 100)), Some(Clamp::ToEnd)),
+            change(1, Some(standing(Some(499), 500)), None),
+            change(2, Some(standing(Some(499), 700)), Some(Clamp::ToStart)),
+            change(3, None, None),
+        ];
+        let group = sample::group();
+        assert_golden("group-reset.txt", &show(&group, &changes, false, Some(500)));
+        assert_golden("group-reset.json", &object(&group, &changes, true));
+    }
 
     #[test]
     fn a_dry_run_tells_what_the_server_would_make_of_it() {

@@ -1,10 +1,8 @@
 //! How consumer groups are shown.
 
-use std::time::Duration;
-
 use cohort::{
-    ConsumerGroupDetails, ConsumerGroupSummary, GroupProgress, GroupStart, MemberDetails, MemberId,
-    MemberStatus, MoveWait, OwnershipDetails, PartitionMove, ResetTarget,
+    ConsumerGroupDetails, ConsumerGroupSummary, ErrorCode, GroupProgress, GroupStart,
+    MemberDetails, MemberId, MemberStatus, MoveWait, OwnershipDetails, PartitionMove, ResetTarget,
 };
 use serde_json::{Map, Value, json};
 
@@ -39,9 +37,12 @@ pub(super) fn summaries(groups: &[ConsumerGroupSummary]) -> Table {
             Cell::Number(group.moving_count.into()),
             Cell::Number(group.generation.0),
             start(options.start),
-            Cell::Number(options.rebalance_timeout_ms.into()),
-            Cell::Number(options.initial_delay_ms.into()),
-            Cell::Number(options.offset_expiry_ms),
+            duration_cell(options.rebalance_timeout_ms.into()),
+            duration_cell(options.initial_delay_ms.into()),
+            match options.offset_expiry_ms {
+                0 => Cell::Both("never".to_string(), Value::from(0)),
+                expiry => duration_cell(expiry),
+            },
             group.empty_since.map_or(Cell::None, time_cell),
         ]);
     }
@@ -82,6 +83,12 @@ pub(super) fn describe(group: &ConsumerGroupDetails, format: Format) -> String {
                 1 => format!("\nlag at least {lag}: of 1 partition it is not known\n"),
                 _ => format!("\nlag at least {lag}: of {unknown} partitions it is not known\n"),
             });
+            for damaged in group.partitions.iter().filter(|one| is_damaged(one)) {
+                text.push_str(&format!(
+                    "damaged: partition {} is out of service, see the log of node {}\n",
+                    damaged.partition, damaged.primary
+                ));
+            }
             text
         }
         Format::Json => {
@@ -123,6 +130,10 @@ const fn progress(partition: &OwnershipDetails) -> Option<&GroupProgress> {
     }
 }
 
+fn is_damaged(partition: &OwnershipDetails) -> bool {
+    partition.progress.as_ref().err() == Some(&ErrorCode::PartitionDamaged)
+}
+
 fn options(summary: &ConsumerGroupSummary) -> String {
     let options = &summary.options;
     let start = match options.start {
@@ -148,13 +159,25 @@ fn options(summary: &ConsumerGroupSummary) -> String {
     text
 }
 
-/// As it is written on the command line.
+/// For people with a unit, for programs in milliseconds.
+fn duration_cell(milliseconds: u64) -> Cell {
+    Cell::Both(duration(milliseconds), Value::from(milliseconds))
+}
+
+/// As it is written on the command line: in the largest unit that it is a whole number of.
 fn duration(milliseconds: u64) -> String {
-    let time = Duration::from_millis(milliseconds);
-    if milliseconds.is_multiple_of(1_000) {
-        format!("{}s", time.as_secs())
-    } else {
-        format!("{milliseconds}ms")
+    const UNITS: [(u64, &str); 4] = [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1_000, "s"),
+    ];
+    let mut units = UNITS.into_iter();
+    let whole = units.find(|(unit, _)| milliseconds.is_multiple_of(*unit) && milliseconds > 0);
+    match whole {
+        Some((unit, name)) => format!("{}{name}", milliseconds / unit),
+        None if milliseconds == 0 => "0s".to_string(),
+        None => format!("{milliseconds}ms"),
     }
 }
 
@@ -341,11 +364,11 @@ fn reset(target: ResetTarget) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use cohort::{ConsumerGroupId, Epoch, ErrorCode};
+    use cohort::{ConsumerGroupId, Epoch};
 
     use super::{
-        ConsumerGroupDetails, Format, GroupStart, MemberId, MoveWait, PartitionMove, describe,
-        summaries,
+        ConsumerGroupDetails, ErrorCode, Format, GroupStart, MemberId, MoveWait, PartitionMove,
+        describe, duration, summaries,
     };
     use crate::{
         commands::group::sample::{NOON, group, summary},
@@ -390,6 +413,28 @@ mod tests {
     fn a_move_shows_its_way_and_what_it_waits_for_and_what_is_not_known_makes_the_sum_partial() {
         assert_golden("group-moving.txt", &describe(&moving(), Format::Table));
         assert_golden("group-moving.json", &describe(&moving(), Format::Json));
+    }
+
+    #[test]
+    fn a_damaged_partition_is_named() {
+        let mut damaged = group();
+        damaged.partitions[1].progress = Err(ErrorCode::PartitionDamaged);
+        assert_golden("group-damaged.txt", &describe(&damaged, Format::Table));
+    }
+
+    #[test]
+    fn durations_are_shown_in_their_largest_unit() {
+        for (milliseconds, shown) in [
+            (0, "0s"),
+            (250, "250ms"),
+            (1_500, "1500ms"),
+            (90_000, "90s"),
+            (120_000, "2m"),
+            (3_600_000, "1h"),
+            (604_800_000, "7d"),
+        ] {
+            assert_eq!(duration(milliseconds), shown);
+        }
     }
 
     #[test]
