@@ -118,6 +118,12 @@ impl Connection {
         }
     }
 
+    /// Its session; 0 before it is logged in.
+    #[must_use]
+    pub const fn session(&self) -> SessionNumber {
+        self.session
+    }
+
     /// Another connection of the session. Metadata requests are numbered by this one alone.
     ///
     /// # Panics

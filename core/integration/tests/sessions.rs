@@ -1,6 +1,8 @@
 //! Sessions outlive the server.
 
 use integration::{Connection, PATIENCE, Site, repetitions};
+
+use crate::scene::patient;
 use std::time::Instant;
 
 /// Whenever a client comes back while the server starts, it is told to wait or taken, never that its session
@@ -34,5 +36,25 @@ fn session_is_found_again_from_the_first_moment_after_a_kill() {
     let wrong = refusals.iter().find(|failure| !failure.code.retryable());
     assert!(wrong.is_none(), "{wrong:?}");
     connection.ping();
+    server.stop();
+}
+
+/// What a server learns from its journal has not happened just now.
+#[test]
+fn sessions_from_before_the_start_are_not_told_as_if_they_began() {
+    let site = patient();
+    let server = site.start();
+    let address = server.address();
+    let old: Vec<_> = (0..3).map(|_| Connection::login(address)).collect();
+    let _ = server.kill();
+    let server = site.start();
+    let new = Connection::login(server.address());
+    let begins =
+        |connection: &Connection| format!("session begins session={}", connection.session());
+    let told = server.log().wait_for(&begins(&new));
+    assert!(told.is_some());
+    for connection in &old {
+        assert_eq!(server.log().find(&begins(connection)), None);
+    }
     server.stop();
 }

@@ -15,11 +15,28 @@ pub(crate) fn tell(shard: ShardId, note: &Note) {
             "partition is out of service, its segment is {reason}; others are not touched"
         ),
         Note::Checkpoint { group, op } => tracing::info!(group = group.0, op = op.0, "checkpoint"),
-        Note::SessionRegistered { session } => {
-            tracing::info!(session = session.0, "session begins")
+        Note::SessionRegistered {
+            session,
+            is_replayed,
+        } => {
+            let session = session.0;
+            if *is_replayed {
+                tracing::debug!(session, "session began before the start");
+            } else {
+                tracing::info!(session, "session begins");
+            }
         }
-        Note::SessionEnded { session, reason } => {
-            tracing::info!(session = session.0, reason = reason.name(), "session ends");
+        Note::SessionEnded {
+            session,
+            reason,
+            is_replayed,
+        } => {
+            let (session, reason) = (session.0, reason.name());
+            if *is_replayed {
+                tracing::debug!(session, reason, "session ended before the start");
+            } else {
+                tracing::info!(session, reason, "session ends");
+            }
         }
         Note::LoginRefused => tracing::warn!(shard, "login refused: name or password is wrong"),
     }

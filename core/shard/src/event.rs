@@ -338,6 +338,8 @@ pub enum Note {
     SessionRegistered {
         /// Its number.
         session: wire::SessionNumber,
+        /// Whether that was before this node was started, which learns it from its journal.
+        is_replayed: bool,
     },
     /// A session ended.
     SessionEnded {
@@ -345,6 +347,8 @@ pub enum Note {
         session: wire::SessionNumber,
         /// Why.
         reason: wire::EvictionReason,
+        /// Whether that was before this node was started, which learns it from its journal.
+        is_replayed: bool,
     },
     /// A login was refused.
     LoginRefused,

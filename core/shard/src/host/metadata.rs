@@ -426,13 +426,17 @@ impl MetadataHost {
     }
 
     fn follow(&mut self, desk: &mut Desk, changes: &[Change]) {
+        let is_replayed = !self.announced;
         for change in changes {
             match change {
                 Change::SessionRegistered {
                     client, session, ..
                 } => {
                     self.clocks.begin(*client, *session, desk.now.monotonic);
-                    desk.note(Note::SessionRegistered { session: *session });
+                    desk.note(Note::SessionRegistered {
+                        session: *session,
+                        is_replayed,
+                    });
                 }
                 Change::SessionEnded {
                     session, reason, ..
@@ -441,6 +445,7 @@ impl MetadataHost {
                     desk.note(Note::SessionEnded {
                         session: *session,
                         reason: *reason,
+                        is_replayed,
                     });
                 }
                 Change::StreamCreated { .. }
