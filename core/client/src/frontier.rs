@@ -17,6 +17,8 @@ pub(crate) struct Frontier {
     first: Option<Offset>,
     /// The last offset delivered.
     last: Option<Offset>,
+    /// How far it was processed before deliveries went on elsewhere.
+    before: Option<Offset>,
 }
 
 impl Frontier {
@@ -33,6 +35,14 @@ impl Frontier {
                 self.open.insert(offset.0, offset.0 + 1);
             }
         }
+    }
+
+    /// Deliveries go on elsewhere: what is not processed by now does not hold anything up any more.
+    pub(crate) fn leap(&mut self) {
+        *self = Self {
+            before: self.processed(),
+            ..Self::default()
+        };
     }
 
     /// A message is processed; says whether it was delivered and not processed before.
@@ -79,12 +89,14 @@ impl Frontier {
 
     /// The highest offset up to which everything delivered is processed; `None` when nothing is.
     pub(crate) fn processed(&self) -> Option<Offset> {
-        let first = self.first?;
-        match self.open.first_key_value() {
-            None => self.last,
-            Some((open, _)) if *open > first.0 => Some(Offset(open - 1)),
-            Some(_) => None,
-        }
+        let here = self
+            .first
+            .and_then(|first| match self.open.first_key_value() {
+                None => self.last,
+                Some((open, _)) if *open > first.0 => Some(Offset(open - 1)),
+                Some(_) => None,
+            });
+        here.max(self.before)
     }
 }
 
@@ -148,6 +160,28 @@ mod tests {
         assert_eq!(frontier.processed(), Some(Offset(7)));
         frontier.acknowledge_through(Offset(100));
         assert_eq!(frontier.processed(), Some(Offset(9)));
+    }
+
+    #[test]
+    fn a_leap_keeps_what_is_processed_and_waits_for_nothing_else() {
+        let mut frontier = delivered(5..9);
+        assert!(frontier.acknowledge(Offset(5)));
+        frontier.leap();
+        assert!(frontier.is_settled());
+        assert_eq!(frontier.processed(), Some(Offset(5)));
+        assert!(!frontier.acknowledge(Offset(6)));
+        // Back, where nothing is news before it gets beyond.
+        for offset in [2, 3, 4, 5, 6] {
+            frontier.deliver(Offset(offset));
+            assert!(frontier.acknowledge(Offset(offset)));
+            assert_eq!(frontier.processed(), Some(Offset(offset.max(5))));
+        }
+        // And ahead.
+        frontier.leap();
+        frontier.deliver(Offset(100));
+        assert_eq!(frontier.processed(), Some(Offset(6)));
+        assert!(frontier.acknowledge(Offset(100)));
+        assert_eq!(frontier.processed(), Some(Offset(100)));
     }
 
     proptest! {

@@ -243,3 +243,25 @@ fn r46_5_consumer_that_is_dropped_is_no_member_any_more() {
     application.run(application.client.ping()).expect("ping");
     assert!(counter(&mut scene.admin, "connections") > 1);
 }
+
+#[test]
+fn r07_member_that_seeks_back_does_not_move_the_group_back() {
+    let mut scene = Scene::new(hasty(), 1, MESSAGES);
+    let application = Application::start(&scene);
+    let mut consumer = application.join(&scene, |builder| builder);
+    application.take(&mut consumer, 101);
+    application.run(consumer.store()).expect("store");
+    assert_eq!(scene.next(0), 100);
+    assert!(consumer.seek(0, 40));
+    let again = application.take(&mut consumer, 11);
+    assert_eq!(offsets(&again), (40..51).collect::<Vec<_>>());
+    application.run(consumer.store()).expect("store");
+    assert_eq!(scene.next(0), 100);
+    // Ahead it goes, and leaves out what lies between.
+    assert!(consumer.seek(0, 700));
+    let ahead = application.take(&mut consumer, 1);
+    assert_eq!(offsets(&ahead), [700]);
+    assert!(!consumer.seek(1, 0), "there is no such partition");
+    application.run(consumer.close()).expect("close");
+    assert_eq!(scene.next(0), 701);
+}

@@ -174,6 +174,16 @@ impl Holding {
         core::mem::take(&mut self.buffered)
     }
 
+    /// Goes on at another offset. Gives the bytes that what was fetched took.
+    pub(super) fn seek(&mut self, offset: Offset) -> usize {
+        let freed = self.drop_fetched();
+        self.position = Some(offset);
+        self.frontier.leap();
+        self.faulty = false;
+        self.blocked_until = 0;
+        freed
+    }
+
     /// Everything that was handed out is processed, and everything that is the application's was handed out.
     pub(super) fn is_finished(&self, store: StoreMode) -> bool {
         match store {

@@ -278,6 +278,22 @@ impl GroupConsumer {
         true
     }
 
+    /// Goes on at another offset of a partition. What was handed out of it and is not processed is not waited
+    /// for any more; what is stored never goes back. Says whether the partition is held and not being given up.
+    pub fn seek(&mut self, now: Time, partition: PartitionId, offset: Offset) -> bool {
+        self.now = self.now.max(now.monotonic);
+        let Some(holding) = self.held.get_mut(&partition) else {
+            return false;
+        };
+        if holding.state != State::Owned {
+            return false;
+        }
+        self.buffered -= holding.seek(offset);
+        self.unsettled = self.unsettled.filter(|(own, ..)| *own != partition);
+        self.drive();
+        true
+    }
+
     /// The membership and its group, while there is one.
     #[must_use]
     pub fn membership(&self) -> Option<(ConsumerGroupId, MemberId)> {

@@ -15,7 +15,7 @@ use client::{
 };
 use futures_core::Stream;
 use tokio::sync::{broadcast, oneshot};
-use wire::{Command, ConsumerGroupId, MemberId, PartitionId, StreamId, TopicId};
+use wire::{Command, ConsumerGroupId, MemberId, Offset, PartitionId, StreamId, TopicId};
 
 use crate::{
     Client, Error, GroupOptions, Id, Received,
@@ -425,6 +425,24 @@ impl GroupConsumer {
             member.pause(now, partition, paused)
         });
         held.unwrap_or(false)
+    }
+
+    /// Goes on at another offset of a partition. What was fetched ahead is dropped. What was handed out and is
+    /// not processed by now, the last message among it, does not hold up anything that is stored later: going
+    /// ahead leaves it out. Going back repeats messages, and changes nothing of what is stored: whoever gets the
+    /// partition next begins behind the highest message processed. To move that back there is
+    /// [`Client::reset_offsets`].
+    ///
+    /// Lasts while the partition is the consumer's; says whether it is, and is not being given up. An offset
+    /// that is not there yet is an error in the stream, after which the partition is read again from the next
+    /// seek on.
+    pub fn seek(&self, partition: impl Into<PartitionId>, offset: impl Into<Offset>) -> bool {
+        let (partition, offset) = (partition.into(), offset.into());
+        let shared = self.client.shared();
+        let sought = shared.lock().with_member(shared, self.id, |member, now| {
+            member.seek(now, partition, offset)
+        });
+        sought.unwrap_or(false)
     }
 
     /// The partitions that it has now, how far it has got in each.

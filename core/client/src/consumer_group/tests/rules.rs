@@ -597,6 +597,84 @@ fn close_stores_before_it_leaves() {
     assert_eq!(driver.events(), [GroupEvent::Revoked { partition: P0 }]);
 }
 
+fn seek(driver: &mut Driver, offset: u64) -> bool {
+    let time = driver.time();
+    let sought = driver.consumer.seek(time, P0, Offset(offset));
+    driver.collect();
+    sought
+}
+
+#[test]
+fn reading_goes_on_where_it_was_sought_and_what_is_stored_does_not_go_back() {
+    let mut driver = holding(|_| {});
+    for offset in 0..4 {
+        assert_eq!(driver.next(), Some((P0, 5, offset)));
+    }
+    assert!(acknowledge(&mut driver, 5, 0) && acknowledge(&mut driver, 5, 1));
+    assert!(seek(&mut driver, 1));
+    // The answer to what was asked before is not wanted.
+    let (call, poll) = driver.polled();
+    assert_eq!(poll.sections[0].strategy, PollStrategy::Offset(Offset(1)));
+    assert!(!acknowledge(&mut driver, 5, 3));
+    driver.serve(call, &[(P0, 0, 10)]);
+    assert_eq!(driver.next(), Some((P0, 5, 1)));
+    driver.input(GroupInput::Flush);
+    let (call, store) = driver.storing();
+    assert_eq!(store.sections[0].offset, Offset(1));
+    driver.stored(call, &[(P0, Ok(1))]);
+    // Ahead: what is left out does not hold anything up.
+    assert!(seek(&mut driver, 8));
+    let (call, _) = driver.polled();
+    driver.serve(call, &[(P0, 0, 10)]);
+    assert_eq!(driver.next(), Some((P0, 5, 8)));
+    assert!(acknowledge(&mut driver, 5, 8));
+    driver.input(GroupInput::Flush);
+    let (_, store) = driver.storing();
+    assert_eq!(store.sections[0].offset, Offset(8));
+}
+
+#[test]
+fn an_offset_that_is_not_there_fails_the_partition_until_the_next_seek() {
+    let mut driver = holding(|_| {});
+    assert!(seek(&mut driver, 500));
+    let (call, _) = driver.polled();
+    driver.refuse_poll(call, P0, ErrorCode::OffsetOutOfRange);
+    let events = driver.events();
+    assert!(
+        matches!(
+            events[..],
+            [GroupEvent::PartitionFailed { partition: P0, .. }]
+        ),
+        "{events:?}"
+    );
+    assert_eq!(driver.requests, []);
+    assert!(seek(&mut driver, 2));
+    let (call, _) = driver.polled();
+    driver.serve(call, &[(P0, 0, 10)]);
+    assert_eq!(driver.next(), Some((P0, 5, 2)));
+}
+
+#[test]
+fn what_is_given_up_is_not_sought_in() {
+    let mut driver = holding(|_| {});
+    driver.next();
+    driver.sync((2, &[], &[(0, 5, 5, 9)]));
+    assert!(!seek(&mut driver, 0));
+    assert!(!driver.consumer.seek(driver.time(), P1, Offset(0)));
+}
+
+#[test]
+fn a_message_before_a_seek_does_not_count_as_processed_when_the_next_is_asked_for() {
+    let mut driver = holding(|config| config.store = StoreMode::Processed);
+    assert_eq!(driver.next(), Some((P0, 5, 0)));
+    assert!(seek(&mut driver, 0));
+    let (call, _) = driver.polled();
+    driver.serve(call, &[(P0, 0, 10)]);
+    assert_eq!(driver.next(), Some((P0, 5, 0)));
+    driver.input(GroupInput::Flush);
+    assert_eq!(driver.requests, []);
+}
+
 #[test]
 fn who_detaches_stores_what_is_processed_and_does_not_leave() {
     let mut driver = holding(|_| {});
