@@ -39,6 +39,8 @@ impl GroupStart {
             prepares: prepares.collect(),
             rotten: found.rotten.iter().flat_map(lost_ops).collect(),
             head_uncertain: forgotten || !found.uncertain.is_empty(),
+            // Only a replica among others asks for a journal.
+            nonce: 0,
         };
         Ok(Self {
             group,

@@ -1,6 +1,6 @@
 //! Limits and intervals. Those that change what is replicated are equal on all replicas.
 
-use wire::Timestamp;
+use wire::{Timestamp, View};
 
 /// Ops that a primary may have prepared and not yet applied.
 pub const PIPELINE_PREPARES_MAX: usize = 32;
@@ -38,7 +38,48 @@ pub(crate) const HEARTBEAT_INTERVAL: u64 = 25 * MILLISECOND;
 /// Nanoseconds after which a question that was not answered is asked again.
 pub(crate) const REPEAT_INTERVAL: u64 = 50 * MILLISECOND;
 
+/// Nanoseconds without a word from the primary after which it is suspected, at least: a busy host of two
+/// cores stalls for half of that.
+pub(crate) const SILENCE_MIN: u64 = 150 * MILLISECOND;
+
+/// The primary is suspected when it is silent for so many of its usual intervals.
+pub(crate) const SILENCE_INTERVALS: u64 = 3;
+
+/// Nanoseconds of silence after which the primary is suspected, however slow it usually is.
+pub(crate) const SILENCE_MAX: u64 = 1_000 * MILLISECOND;
+
+/// A tick that comes so many nanoseconds after the one before is late: the replica itself was held up,
+/// and blames nobody.
+pub(crate) const TICK_LATE: u64 = 75 * MILLISECOND;
+
+/// Nanoseconds for which a wish for a view counts (V5). Wishes are repeated every [`REPEAT_INTERVAL`].
+pub(crate) const WISH_INTERVAL: u64 = 500 * MILLISECOND;
+
+/// Nanoseconds that the first view change in a row may take; each further one gets twice the time.
+pub(crate) const VIEW_CHANGE_INTERVAL: u64 = 200 * MILLISECOND;
+
+/// How often that time is doubled at most.
+pub(crate) const VIEW_CHANGE_DOUBLINGS_MAX: u32 = 4;
+
+/// Nanoseconds that one replica waits longer than the one before, so that they do not move in step.
+pub(crate) const STAGGER: u64 = 12 * MILLISECOND;
+
+/// A primary that heard from no quorum, or committed nothing of what is in flight, for so many
+/// nanoseconds abdicates (V17).
+pub(crate) const ABDICATION_INTERVAL: u64 = 600 * MILLISECOND;
+
+/// Views from here on are not believed: leaves room for those after them.
+pub(crate) const VIEW_MAX: View = View(u32::MAX / 2);
+
+/// Ops of a journal that may be uncommitted: a primary prepares an op only when the one so many before it
+/// is applied.
+pub(crate) const SUFFIX_MAX: usize = PIPELINE_PREPARES_MAX;
+
 const _: () = {
+    assert!(3 * HEARTBEAT_INTERVAL <= SILENCE_MIN);
+    assert!(TICK_LATE < SILENCE_MIN);
+    assert!(2 * REPEAT_INTERVAL < WISH_INTERVAL);
+    assert!(SILENCE_MIN < VIEW_CHANGE_INTERVAL);
     assert!(KEPT_PREPARES_MAX >= PIPELINE_PREPARES_MAX);
     assert!(REPAIR_WINDOW <= KEPT_PREPARES_MAX as u64);
     assert!(HEARTBEAT_INTERVAL <= REPEAT_INTERVAL);

@@ -94,6 +94,18 @@ pub enum Input {
         /// The last op that it contains.
         op: Op,
     },
+    /// What [`Effect::ReadPrepare`] asked for; none when it is not in the journal any more.
+    PrepareRead {
+        /// The op.
+        op: Op,
+        /// For whom.
+        to: ReplicaId,
+        /// The prepare, whole.
+        prepare: Option<Prepare>,
+    },
+    /// The link to the primary's node has ended and is refused: the primary is suspected at once. Of no
+    /// consequence for what is safe.
+    PrimaryLost,
     /// Asks, for something that has arrived by now, whether this replica is still the primary
     /// (ReadIndex). Answered by [`Effect::ViewConfirmed`] or [`Effect::Refuse`].
     ConfirmView {
@@ -115,6 +127,15 @@ pub enum Effect {
     },
     /// Make a prepare durable, then report [`Input::PrepareWritten`].
     WritePrepare(Prepare),
+    /// Read a committed prepare from the journal on the disk, then report [`Input::PrepareRead`].
+    ReadPrepare {
+        /// The op.
+        op: Op,
+        /// The prepare's checksum: there may be others with this op, of views that came to nothing.
+        checksum: u128,
+        /// Who asks for it.
+        to: ReplicaId,
+    },
     /// Make a superblock durable, then report [`Input::SuperblockWritten`].
     WriteSuperblock(Superblock),
     /// Execute a committed op, then report [`Input::Applied`].
@@ -194,7 +215,17 @@ pub enum Refusal {
 pub enum Note {
     /// A message was ignored.
     Ignored(Ignore),
-    /// The replica left normal status for a view.
+    /// A backup suspects its primary, or a view change takes too long, and wishes for a view (V6).
+    ViewWished {
+        /// The view.
+        view: View,
+    },
+    /// A primary that heard from no quorum for too long leads no more (V17).
+    Abdicated {
+        /// Its view.
+        view: View,
+    },
+    /// The replica left its view for a later one.
     ViewChangeStarted {
         /// The view.
         view: View,

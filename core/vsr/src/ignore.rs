@@ -47,8 +47,22 @@ pub enum Ignore {
     WriteUnknown,
     /// The completion of a checkpoint that was not begun, or was begun anew.
     CheckpointUnknown,
-    /// View change is not part of this replica.
-    ViewChangeUnsupported,
+    /// Its view cannot be.
+    ViewInvalid,
+    /// A replica votes for a view for the second time (V5).
+    DoViewChangeRepeated,
+    /// The ops above what is committed are not a chain, too many, of another group, or not whole.
+    SuffixInvalid,
+    /// The votes contradict each other, so no journal is chosen (V4).
+    VotesContradict,
+    /// The journal of the view is here or on its way already.
+    StartViewRepeated,
+    /// It does not answer a question of this incarnation, and its view is not later (V11).
+    StartViewNotAsked,
+    /// Nobody asked for the prepare, or it is not what was asked for.
+    PrepareUnwanted,
+    /// The primary has heard from no quorum for too long, and leads no more (V17).
+    Abdicated,
     /// State transfer is not part of this replica.
     StateTransferUnsupported,
 }

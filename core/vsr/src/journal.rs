@@ -1,8 +1,8 @@
 //! The part of a replica's journal that it holds in memory: a piece of the hash chain without gaps.
 
-use alloc::collections::VecDeque;
+use alloc::{collections::VecDeque, vec::Vec};
 
-use wire::{Op, Timestamp, View};
+use wire::{Op, PrepareHeader, Timestamp, View};
 
 use crate::{
     ChainPoint, Prepare,
@@ -30,6 +30,9 @@ struct Entry {
 pub(crate) struct Journal {
     /// The op before the first entry. Invariant: `base.point.op <= durable`.
     base: Anchor,
+    /// The checksums of the last ops up to `base`: those that others may ask for. On the disk there may be
+    /// several prepares with one op, and the one written last need not be the one of this journal.
+    trimmed: VecDeque<u128>,
     entries: VecDeque<Entry>,
     /// Bytes of the entries, headers included.
     size: usize,
@@ -45,12 +48,19 @@ impl Journal {
     pub(crate) const fn new(base: Anchor, has_backups: bool) -> Self {
         Self {
             base,
+            trimmed: VecDeque::new(),
             entries: VecDeque::new(),
             size: 0,
             durable: base.point.op,
             kept_prepares_max: if has_backups { KEPT_PREPARES_MAX } else { 0 },
             kept_bytes_max: if has_backups { KEPT_BYTES_MAX } else { 0 },
         }
+    }
+
+    /// The ops up to the base whose prepares are on the disk, by checksum.
+    pub(crate) fn set_trimmed(&mut self, checksums: Vec<u128>) {
+        assert!(self.entries.is_empty() && self.trimmed.is_empty());
+        self.trimmed = checksums.into();
     }
 
     /// The op before those in memory.
@@ -98,6 +108,28 @@ impl Journal {
         self.advance_durable();
     }
 
+    /// Drops every op after `op`.
+    ///
+    /// # Panics
+    /// When `op` is before those in memory.
+    pub(crate) fn truncate(&mut self, op: Op) {
+        assert!(op >= self.base());
+        while self.head().point.op > op {
+            if let Some(last) = self.entries.pop_back() {
+                self.size -= size_of_prepare(&last.prepare);
+            }
+        }
+        self.durable = self.durable.min(op);
+    }
+
+    /// The headers of the ops after `after`, of those in memory.
+    pub(crate) fn headers_after(&self, after: Op) -> impl Iterator<Item = PrepareHeader> {
+        self.entries
+            .iter()
+            .map(|entry| entry.prepare.header)
+            .skip_while(move |header| header.op() <= after)
+    }
+
     /// The prepare with this op and checksum is durable; false when it is not one of this journal's.
     pub(crate) fn set_durable(&mut self, op: Op, checksum: u128) -> bool {
         let Some(index) = self.index(op) else {
@@ -122,11 +154,30 @@ impl Journal {
                 break;
             }
             self.base = anchor(&first.prepare);
+            if self.kept_prepares_max > 0 {
+                self.trimmed.push_back(self.base.point.checksum);
+            }
             self.size -= size_of_prepare(&first.prepare);
             self.entries.pop_front();
         }
         if self.entries.is_empty() {
             self.entries.shrink_to(KEPT_PREPARES_MAX);
+        }
+    }
+
+    /// The checksum of an op that is not in memory any more, if others may ask for it.
+    pub(crate) fn trimmed_checksum(&self, op: Op) -> Option<u128> {
+        let behind = self.base.point.op.0.checked_sub(op.0)?;
+        let behind = usize::try_from(behind).ok()?;
+        let index = self.trimmed.len().checked_sub(1)?.checked_sub(behind)?;
+        self.trimmed.get(index).copied()
+    }
+
+    /// The prepares up to `op` may leave the disk: nobody can ask for them.
+    pub(crate) fn recycle(&mut self, op: Op) {
+        let first = self.base.point.op.0 + 1 - self.trimmed.len() as u64;
+        for _ in first..=op.0.min(self.base.point.op.0) {
+            self.trimmed.pop_front();
         }
     }
 

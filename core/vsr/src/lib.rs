@@ -3,8 +3,7 @@
 //! [`Replica`] takes an [`Input`] and hands out [`Effect`]s. It performs no I/O, knows no clock and no
 //! randomness, and never fails: a bad message is ignored with a named reason ([`Ignore`]).
 //! It refuses to guess: what was durable and cannot be read takes it out of service ([`OutOfService`]).
-//! View change and state transfer have their messages and states here; a replica ignores and counts the
-//! messages, and one of several that was stopped stays in [`Status::Recovering`].
+//! State transfer has its messages and states here; a replica ignores and counts the messages.
 //!
 //! | message | source | target | section |
 //! | --- | --- | --- | --- |

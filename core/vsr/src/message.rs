@@ -125,6 +125,8 @@ pub struct RequestedPrepare {
     pub replica: ReplicaId,
     /// Its view.
     pub view: View,
+    /// The sender knows that it is committed, so it is in the journal of every later view.
+    pub is_committed: bool,
     /// The prepare.
     pub prepare: Prepare,
 }
@@ -137,6 +139,9 @@ pub struct StartViewChange {
     pub replica: ReplicaId,
     /// The view wished for.
     pub view: View,
+    /// The view that the sender has promised: it cannot go back to an earlier one. Those that are in an
+    /// earlier one go along, or it would take no part for as long as they are content.
+    pub promised: View,
 }
 
 /// The journal of a replica that has left its view. Everything but `present` is durable before it is

@@ -1,6 +1,6 @@
 //! The ops that a primary has prepared in its view and not applied yet.
 
-use alloc::collections::VecDeque;
+use alloc::{collections::VecDeque, vec::Vec};
 
 use wire::{ClientId, Op, PREPARE_HEADER_SIZE, PrepareHeader, ReplicaId};
 
@@ -31,7 +31,7 @@ impl Pipeline {
     /// What fits behind the ops in flight.
     pub(crate) fn room(&self) -> Room {
         Room {
-            prepares: PIPELINE_PREPARES_MAX - self.entries.len(),
+            prepares: PIPELINE_PREPARES_MAX.saturating_sub(self.entries.len()),
             bytes: PIPELINE_BYTES_MAX.saturating_sub(self.size),
         }
     }
@@ -43,8 +43,25 @@ impl Pipeline {
         room.prepares > 0 && (is_small || self.entries.is_empty())
     }
 
-    pub(crate) fn push(&mut self, header: PrepareHeader, token: Option<Token>) {
+    pub(crate) fn push(&mut self, header: PrepareHeader, token: Token) {
         assert!(self.entries.len() < PIPELINE_PREPARES_MAX);
+        self.push_back(header, Some(token));
+    }
+
+    /// An op that the primary of a view has found in its journal, and that nobody waits for. There may be
+    /// many: it may be far behind with applying.
+    pub(crate) fn push_inherited(&mut self, header: PrepareHeader) {
+        self.push_back(header, None);
+    }
+
+    /// The view is over: returns who waits.
+    pub(crate) fn clear(&mut self) -> Vec<Token> {
+        self.size = 0;
+        let entries = self.entries.drain(..);
+        entries.filter_map(|entry| entry.token).collect()
+    }
+
+    fn push_back(&mut self, header: PrepareHeader, token: Option<Token>) {
         if let Some(last) = self.entries.back() {
             assert!(header.op() == last.header.op().next());
             assert!(header.parent == last.header.checksum);

@@ -1,12 +1,13 @@
 //! What is on a replica's disk when it starts.
 
-use alloc::vec::Vec;
+use alloc::{collections::BTreeMap, vec::Vec};
 
 use serde::{Deserialize, Serialize};
 use wire::{Op, Timestamp, View};
 
 use crate::{
-    ChainPoint, ClientSessions, Config, OutOfService, Prepare, Superblock, journal::Anchor,
+    ChainPoint, ClientSessions, Config, OutOfService, Prepare, Superblock,
+    journal::{Anchor, anchor},
 };
 
 /// The replica's part of a snapshot: stored beside the state machine of the same op. New fields only at
@@ -41,6 +42,8 @@ pub struct Recovered {
     pub rotten: Vec<Op>,
     /// A fault may hide the last prepares (V11).
     pub head_uncertain: bool,
+    /// Chosen anew at each start: names this incarnation (V11).
+    pub nonce: u128,
 }
 
 /// The history that a disk proves.
@@ -52,6 +55,8 @@ pub(crate) struct Chain {
     pub(crate) prepares: Vec<Prepare>,
     /// Prepares that the last installed journal does not contain.
     pub(crate) dropped: Vec<Op>,
+    /// The checksums of the ops up to the checkpoint that are still on the disk, in order.
+    pub(crate) older: Vec<u128>,
 }
 
 impl Checkpoint {
@@ -87,6 +92,7 @@ impl Recovered {
             prepares,
             rotten,
             head_uncertain,
+            nonce: _,
         } = self;
         let superblock = superblock.ok_or(OutOfService::SuperblockMissing)?;
         let named = superblock.checkpoint;
@@ -130,7 +136,151 @@ impl Recovered {
             checkpoint,
             prepares,
             dropped,
+            older: Vec::new(),
         })
+    }
+}
+
+impl Recovered {
+    /// Of several replicas: the journal that was installed last, and what was prepared in its view since.
+    /// The superblock names the last ops of the install, so that what was only laid aside for another view
+    /// is not taken for part of it. With an uncertain head nothing above the checkpoint is kept: all of it
+    /// is fetched.
+    pub(crate) fn chain_among_others(self, config: &Config) -> Result<Chain, OutOfService> {
+        let superblock = self.superblock.ok_or(OutOfService::SuperblockMissing)?;
+        let named = superblock.checkpoint;
+        let checkpoint = self.checkpoint.unwrap_or_default();
+        if checkpoint.op == named.op && checkpoint.checksum != named.checksum {
+            return Err(OutOfService::CheckpointMissing { op: named.op });
+        }
+        if self.head_uncertain {
+            return Ok(Chain {
+                superblock,
+                checkpoint,
+                prepares: Vec::new(),
+                dropped: Vec::new(),
+                older: Vec::new(),
+            });
+        }
+        let mut frames = Frames::new(self.prepares, self.rotten, config)?;
+        let installed = superblock.suffix.last().and_then(|entry| entry.header);
+        let installed = installed.map_or(named, |header| ChainPoint {
+            op: header.op(),
+            checksum: header.checksum,
+        });
+        let mut prepares = frames.back_from(installed, checkpoint.anchor().point)?;
+        if superblock.view == superblock.log_view {
+            let head = prepares.last().map_or(checkpoint.anchor(), anchor);
+            frames.forward_from(head.point, superblock.view, &mut prepares)?;
+        }
+        let older = frames.older_than(checkpoint.anchor().point);
+        let dropped = frames.by_point.into_keys().map(|(op, _)| op);
+        let dropped = dropped.filter(|op| *op > checkpoint.op).collect();
+        Ok(Chain {
+            superblock,
+            checkpoint,
+            prepares,
+            dropped,
+            older,
+        })
+    }
+}
+
+/// The readable prepares, by op and checksum.
+struct Frames {
+    by_point: BTreeMap<(Op, u128), Prepare>,
+    rotten: Vec<Op>,
+}
+
+impl Frames {
+    fn new(prepares: Vec<Prepare>, rotten: Vec<Op>, config: &Config) -> Result<Self, OutOfService> {
+        let mut by_point = BTreeMap::new();
+        for prepare in prepares {
+            let header = &prepare.header;
+            let op = header.op();
+            let is_ours = header.is_valid()
+                && header.cluster == config.cluster.0
+                && header.group() == config.group;
+            if !is_ours {
+                return Err(OutOfService::PrepareRotten { op });
+            }
+            by_point.insert((op, header.checksum), prepare);
+        }
+        Ok(Self { by_point, rotten })
+    }
+
+    /// The prepares after `base` up to `head`, along the chain (V9).
+    fn back_from(
+        &mut self,
+        head: ChainPoint,
+        base: ChainPoint,
+    ) -> Result<Vec<Prepare>, OutOfService> {
+        let mut prepares = Vec::new();
+        let mut point = head;
+        while point.op > base.op {
+            let op = point.op;
+            let Some(prepare) = self.by_point.remove(&(op, point.checksum)) else {
+                return Err(self.missing(op));
+            };
+            point = ChainPoint {
+                op: Op(op.0 - 1),
+                checksum: prepare.header.parent,
+            };
+            prepares.push(prepare);
+        }
+        if point.op == base.op && point.checksum != base.checksum {
+            return Err(OutOfService::PrepareUnchained { op: base.op.next() });
+        }
+        prepares.reverse();
+        Ok(prepares)
+    }
+
+    /// The checksums of the prepares up to `point`, as far back as they are here.
+    fn older_than(&self, mut point: ChainPoint) -> Vec<u128> {
+        let mut checksums = Vec::new();
+        while let Some(prepare) = self.by_point.get(&(point.op, point.checksum)) {
+            checksums.push(point.checksum);
+            point = ChainPoint {
+                op: Op(point.op.0 - 1),
+                checksum: prepare.header.parent,
+            };
+        }
+        checksums.reverse();
+        checksums
+    }
+
+    /// What was prepared in `view` after `head`; it was written in the order of its ops.
+    fn forward_from(
+        &mut self,
+        mut head: ChainPoint,
+        view: View,
+        prepares: &mut Vec<Prepare>,
+    ) -> Result<(), OutOfService> {
+        loop {
+            let op = head.op.next();
+            let mut found = self.by_point.range((op, 0)..=(op, u128::MAX));
+            let follows = |prepare: &Prepare| {
+                prepare.header.parent == head.checksum && prepare.header.view() == view
+            };
+            let Some((_, prepare)) = found.find(|(_, prepare)| follows(prepare)) else {
+                break;
+            };
+            let checksum = prepare.header.checksum;
+            prepares.extend(self.by_point.remove(&(op, checksum)));
+            head = ChainPoint { op, checksum };
+        }
+        // Others above it are of no gap: they were laid aside for a later view.
+        if let Some(op) = self.rotten.iter().filter(|op| **op > head.op).min() {
+            return Err(OutOfService::PrepareRotten { op: *op });
+        }
+        Ok(())
+    }
+
+    fn missing(&self, op: Op) -> OutOfService {
+        match self.rotten.iter().filter(|rotten| **rotten >= op).min() {
+            Some(rotten) => OutOfService::PrepareRotten { op: *rotten },
+            None => OutOfService::PrepareMissing { op },
+        }
     }
 }
 

@@ -22,6 +22,12 @@ impl Timeout {
         self.deadline = Some(now.after(self.interval));
     }
 
+    /// Starts it anew, to fire after `interval` nanoseconds, and every so many after that.
+    pub(crate) const fn start_every(&mut self, interval: u64, now: Time) {
+        self.interval = interval;
+        self.start(now);
+    }
+
     pub(crate) const fn stop(&mut self) {
         self.deadline = None;
     }

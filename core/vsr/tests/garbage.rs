@@ -138,6 +138,7 @@ impl Draw<'_> {
             7 | 8 => Message::RequestedPrepare(RequestedPrepare {
                 replica,
                 view,
+                is_committed: self.flag(),
                 prepare: self.prepare(),
             }),
             9 => Message::ViewProbe(ViewProbe {
@@ -156,30 +157,13 @@ impl Draw<'_> {
 
     fn other_message(&mut self, replica: ReplicaId, view: View) -> Message {
         match self.small(9) {
-            0 => Message::StartViewChange(StartViewChange { replica, view }),
-            1 => Message::DoViewChange(DoViewChange {
+            0 => Message::StartViewChange(StartViewChange {
                 replica,
-                view,
-                log_view: self.view(),
-                op: self.op(),
-                commit: self.point(),
-                checkpoint: self.op(),
-                suffix: vec![SuffixReport {
-                    op: self.op(),
-                    header: Some(self.header()),
-                    nack: self.flag(),
-                    present: self.flag(),
-                }],
+                view: View(view.0 + u32::from(self.small(4))),
+                promised: self.view(),
             }),
-            2 => Message::StartView(StartView {
-                replica,
-                view,
-                op: self.op(),
-                commit: self.point(),
-                checkpoint_quorum: self.op(),
-                suffix: vec![self.header()],
-                nonce: None,
-            }),
+            1 => self.do_view_change(replica),
+            2 => self.start_view(),
             3 => Message::RequestStartView(RequestStartView {
                 replica,
                 view,
@@ -218,6 +202,63 @@ impl Draw<'_> {
                 checkpoint: self.op(),
             }),
         }
+    }
+
+    /// The headers of up to three ops after the point returned, nearly always a chain.
+    fn suffix(&mut self) -> (ChainPoint, Vec<PrepareHeader>) {
+        let commit = self.point();
+        let mut point = commit;
+        let mut headers = Vec::new();
+        for _ in 0..self.small(4) {
+            let mut header = self.header();
+            if self.small(8) > 0 {
+                header.parent = point.checksum;
+                header.op = point.op.0.wrapping_add(1);
+                header.timestamp = header.op;
+                header.view = 0;
+            }
+            let header = header.sealed(b"body");
+            point = ChainPoint {
+                op: header.op(),
+                checksum: header.checksum,
+            };
+            headers.push(header);
+        }
+        (commit, headers)
+    }
+
+    fn do_view_change(&mut self, replica: ReplicaId) -> Message {
+        let (commit, headers) = self.suffix();
+        let is_sound = self.small(8) > 0;
+        let report = |header: &PrepareHeader| SuffixReport {
+            op: header.op(),
+            header: Some(*header),
+            nack: !is_sound,
+            present: is_sound,
+        };
+        Message::DoViewChange(DoViewChange {
+            replica,
+            view: View(u32::from(self.small(6))),
+            log_view: self.view(),
+            op: headers.last().map_or(commit.op, |header| header.op()),
+            commit,
+            checkpoint: self.op(),
+            suffix: headers.iter().map(report).collect(),
+        })
+    }
+
+    fn start_view(&mut self) -> Message {
+        let (commit, suffix) = self.suffix();
+        let view = self.small(6);
+        Message::StartView(StartView {
+            replica: ReplicaId(view % 3),
+            view: View(u32::from(view)),
+            op: suffix.last().map_or(commit.op, |header| header.op()),
+            commit,
+            checkpoint_quorum: self.op(),
+            suffix,
+            nonce: None,
+        })
     }
 
     fn origin(&mut self) -> Origin {
@@ -286,6 +327,12 @@ impl Prompt {
                     ended: Vec::new(),
                     registered: true,
                 },
+                // None of the kept ones is forgotten here.
+                Effect::ReadPrepare { op, to, .. } => Input::PrepareRead {
+                    op,
+                    to,
+                    prepare: None,
+                },
                 Effect::Send { .. }
                 | Effect::Reply { .. }
                 | Effect::Refuse { .. }
@@ -325,7 +372,7 @@ proptest! {
     #[test]
     fn no_message_harms_a_replica(
         replica in 0_u8..3,
-        inputs in vec(vec(any::<u32>(), 24), 1..200),
+        inputs in vec(vec(any::<u32>(), 40), 1..200),
     ) {
         let mut prompt = Prompt::new(replica, 3);
         for numbers in &inputs {

@@ -110,6 +110,7 @@ impl Alone {
                 Effect::Reply { token, op, .. } => {
                     self.replies.insert(token, op);
                 }
+                Effect::ReadPrepare { .. } => panic!("there is nobody who could ask"),
                 Effect::Send { .. } => panic!("there is nobody to send to"),
                 Effect::Refuse { .. }
                 | Effect::Evict { .. }

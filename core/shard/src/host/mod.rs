@@ -83,6 +83,9 @@ impl Member {
                 vsr::Effect::WriteSuperblock(superblock) => {
                     desk.journal_superblock(self.group, &superblock);
                 }
+                vsr::Effect::ReadPrepare { op, .. } => {
+                    unreachable!("a replica alone is asked for {op} by nobody")
+                }
                 vsr::Effect::Note(note) => desk.note(Note::Replica {
                     group: self.group,
                     note,

@@ -47,6 +47,7 @@ impl Replica {
         let checkpoint_quorum = self.checkpoint_quorum();
         self.promises.set_checkpoint(point, checkpoint_quorum);
         self.write_superblock();
+        self.journal.recycle(self.promises.newest().recyclable());
     }
 
     /// Another replica has a durable checkpoint.
@@ -66,6 +67,7 @@ impl Replica {
         self.promises.set_checkpoint(checkpoint, checkpoint_quorum);
         if self.promises.newest().recyclable() > before {
             self.write_superblock();
+            self.journal.recycle(self.promises.newest().recyclable());
         }
     }
 

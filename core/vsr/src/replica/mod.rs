@@ -5,24 +5,29 @@ use alloc::{collections::VecDeque, vec::Vec};
 use wire::{ClusterId, ConsensusGroup, Op, ReplicaId, Time, View};
 
 use crate::{
-    ChainPoint, ClientSessions, Effect, Ignore, Input, Message, Note, Status,
+    ChainPoint, ClientSessions, Commit, Effect, Ignore, Input, Message, Note, Status,
     journal::{Anchor, Journal},
     pipeline::Pipeline,
     primary_of,
     timeout::Timeout,
 };
 
+use liveness::Liveness;
 use promises::Promises;
 use read_index::ReadIndex;
 use repair::Repair;
+use view_change::ViewChange;
 
 mod apply;
 mod checkpoint;
+mod installing;
+mod liveness;
 mod normal;
 mod promises;
 mod read_index;
 mod recovery;
 mod repair;
+mod view_change;
 
 #[cfg(test)]
 mod tests;
@@ -61,6 +66,8 @@ pub struct Replica {
     /// The view that this replica is in, or about to enter. Never falls (V2).
     /// Invariant: in normal status it is durable, and its journal is installed.
     view: View,
+    /// Chosen by the shell for this incarnation (V11).
+    nonce: u128,
     /// The superblock: what is promised, and how much of it is durable (V1).
     promises: Promises,
     /// Invariant: holds every op that is not applied.
@@ -91,6 +98,8 @@ pub struct Replica {
     /// Of a backup: what the last heartbeat said is committed.
     heartbeat_commit: Op,
     read_index: ReadIndex,
+    view_change: ViewChange,
+    liveness: Liveness,
     effects: VecDeque<Effect>,
 }
 
@@ -116,6 +125,8 @@ impl Replica {
                 registered,
             } => self.on_applied(op, reply, &ended, registered),
             Input::CheckpointWritten { op } => self.on_checkpoint_written(op),
+            Input::PrepareRead { op, to, prepare } => self.on_prepare_read(op, to, prepare),
+            Input::PrimaryLost => self.on_primary_lost(),
             Input::ConfirmView { token } => self.on_confirm_view(token),
         }
         self.assert_invariants();
@@ -141,7 +152,11 @@ impl Replica {
     /// The primary of its view.
     #[must_use]
     pub fn primary(&self) -> ReplicaId {
-        primary_of(self.config.group, self.view, self.config.replica_count)
+        self.primary_of(self.view)
+    }
+
+    fn primary_of(&self, view: View) -> ReplicaId {
+        primary_of(self.config.group, view, self.config.replica_count)
     }
 
     /// Whether that is this replica.
@@ -150,11 +165,14 @@ impl Replica {
         self.primary() == self.config.replica
     }
 
-    /// Whether it is the primary and takes requests: normal status, and the inherited ops are applied
-    /// (V8).
+    /// Whether it is the primary and takes requests: normal status, the inherited ops are applied (V8), and
+    /// it has not abdicated (V17).
     #[must_use]
     pub fn is_serving(&self) -> bool {
-        self.status == Status::Normal && self.is_primary() && self.commit_min() >= self.inherited
+        self.status == Status::Normal
+            && self.is_primary()
+            && self.commit_min() >= self.inherited
+            && !self.liveness.is_abdicated()
     }
 
     /// Its highest op.
@@ -196,7 +214,14 @@ impl Replica {
 
     fn on_message(&mut self, message: Message) {
         if let Some(reason) = self.ignore_message(&message) {
-            return self.count_ignored(reason);
+            self.count_ignored(reason);
+            let is_elsewhere = matches!(reason, Ignore::NotNormal | Ignore::NewerView);
+            if let Message::Commit(Commit { replica, view, .. }) = message
+                && is_elsewhere
+            {
+                self.on_primary_elsewhere(replica, view);
+            }
+            return;
         }
         match message {
             Message::Prepare(it) => self.on_prepare(it),
@@ -207,10 +232,10 @@ impl Replica {
             Message::RequestedPrepare(it) => self.on_requested_prepare(it),
             Message::ViewProbe(it) => self.on_view_probe(it),
             Message::ViewProbeOk(it) => self.on_view_probe_ok(it),
-            Message::StartViewChange(_)
-            | Message::DoViewChange(_)
-            | Message::StartView(_)
-            | Message::RequestStartView(_) => self.count_ignored(Ignore::ViewChangeUnsupported),
+            Message::StartViewChange(it) => self.on_start_view_change(it),
+            Message::DoViewChange(it) => self.on_do_view_change(it),
+            Message::StartView(it) => self.on_start_view(it),
+            Message::RequestStartView(it) => self.on_request_start_view(it),
             Message::RequestCheckpoint(_)
             | Message::CheckpointOffer(_)
             | Message::RequestChunk(_)
@@ -219,54 +244,89 @@ impl Replica {
         }
     }
 
-    /// What holds for every message of normal operation: a known sender, normal status, and exactly this
-    /// view (VRR §4.1).
+    /// What holds for every message: a known sender; and for those of normal operation normal status and
+    /// exactly this view (VRR §4.1). The others are looked at where they are handled.
     fn ignore_message(&self, message: &Message) -> Option<Ignore> {
         if message.replica().0 >= self.config.replica_count {
             Some(Ignore::UnknownReplica)
         } else if message.replica() == self.config.replica {
             Some(Ignore::FromSelf)
+        } else if !is_of_one_view(message) {
+            None
         } else if self.status != Status::Normal {
             Some(Ignore::NotNormal)
         } else if message.view() < self.view {
             Some(Ignore::OlderView)
-        } else if message.view() > self.view && !changes_view(message) {
+        } else if message.view() > self.view {
             Some(Ignore::NewerView)
         } else {
             None
         }
     }
 
-    fn on_tick(&mut self) {
-        if self.heartbeat.fires(self.now) {
-            self.send_heartbeat();
-            self.repeat_probes();
-        }
-        if self.repair.timeout.fires(self.now) {
-            self.repair_again();
-        }
-    }
-
     fn on_superblock_written(&mut self, sequence: u64) {
         self.promises.set_durable(sequence);
-        if self.status == Status::Recovering && self.promises.is_durable(self.view) {
-            self.enter_view();
+        match self.status {
+            Status::Recovering if self.promises.is_durable(self.view) => self.enter_view(),
+            Status::ViewChange | Status::RecoveringHead => {
+                let target = self.view_change.target.as_ref();
+                if target.is_some_and(|target| target.is_installed(sequence)) {
+                    self.enter_view();
+                } else if self.status == Status::ViewChange {
+                    self.vote();
+                }
+            }
+            Status::Recovering
+            | Status::Normal
+            | Status::StateTransfer
+            | Status::OutOfService(_) => {}
         }
     }
 
     /// The view is durable and its journal installed: takes part in it.
     fn enter_view(&mut self) {
         assert!(self.promises.is_durable(self.view));
+        let installed = self
+            .view_change
+            .target
+            .as_ref()
+            .map(installing::Target::commit);
         self.status = Status::Normal;
         self.inherited = self.op();
+        self.view_change.end(self.config.replica);
+        self.watch();
         self.note(Note::ViewEntered { view: self.view });
         self.effects.push_back(Effect::StatusChanged);
+        // The journal of the view contains whatever was committed before it.
+        self.commit_up_to(self.commit_max.min(self.op()));
         if self.config.replica_count == 1 {
             // What is durable here is durable on a quorum.
             self.commit_up_to(self.journal.durable());
         } else if self.is_primary() {
-            self.heartbeat.start(self.now);
-            self.send_heartbeat();
+            self.begin_leading(installed.is_some());
+        } else if let Some(commit) = installed {
+            self.acknowledge_after(commit);
+        }
+    }
+
+    /// VRR §4.2, step 4 and 5: all learn the journal of the view, and the ops that it inherited are
+    /// replicated like new ones (V8).
+    fn begin_leading(&mut self, was_view_change: bool) {
+        // It has whatever is committed, so what is said to be beyond that is not.
+        self.commit_max = self.commit_chained;
+        self.heartbeat.start(self.now);
+        if !was_view_change {
+            return self.send_heartbeat();
+        }
+        let headers: Vec<_> = self.journal.headers_after(self.commit_min()).collect();
+        for header in &headers {
+            self.pipeline.push_inherited(*header);
+        }
+        self.broadcast(&Message::StartView(self.start_view(None)));
+        for header in headers {
+            if header.op() > self.commit_max {
+                self.count_vote(header.op(), header.checksum, self.config.replica);
+            }
         }
     }
 
@@ -325,13 +385,15 @@ impl Replica {
     }
 }
 
-/// Whether a message is about a view that its receiver has not entered.
-const fn changes_view(message: &Message) -> bool {
+/// Whether a message means something in the view only that it names, between replicas in normal status.
+const fn is_of_one_view(message: &Message) -> bool {
     matches!(
         message,
-        Message::StartViewChange(_)
-            | Message::DoViewChange(_)
-            | Message::StartView(_)
-            | Message::RequestStartView(_)
+        Message::Prepare(_)
+            | Message::PrepareOk(_)
+            | Message::Commit(_)
+            | Message::CommitOk(_)
+            | Message::ViewProbe(_)
+            | Message::ViewProbeOk(_)
     )
 }

@@ -7,7 +7,7 @@ use crate::{
     ChainPoint, Commit, CommitOk, Effect, Ignore, Message, Note, Origin, Prepare, PrepareMessage,
     PrepareOk, Refusal, Request, Status, Token,
     client_sessions::Answer,
-    constants::{BODY_VERSION, TIMESTAMP_MAX},
+    constants::{BODY_VERSION, SUFFIX_MAX, TIMESTAMP_MAX},
 };
 
 /// How a request gets its reply.
@@ -54,6 +54,7 @@ impl Replica {
             Status::Normal if !self.is_primary() => Some(Refusal::NotPrimary {
                 primary: self.primary(),
             }),
+            // The inherited ops are not applied yet (V8), or it leads no more (V17).
             Status::Normal if !self.is_serving() => Some(Refusal::NotReady),
             Status::Normal => None,
         }
@@ -113,7 +114,7 @@ impl Replica {
             header,
             body: request.body,
         };
-        self.pipeline.push(header, Some(request.token));
+        self.pipeline.push(header, request.token);
         self.journal.append(prepare.clone(), false);
         self.broadcast(&Message::Prepare(PrepareMessage {
             replica: self.config.replica,
@@ -129,6 +130,7 @@ impl Replica {
         if let Some(reason) = self.ignore_from_backup(message.replica) {
             return self.count_ignored(reason);
         }
+        self.on_sign_of_life();
         let PrepareMessage {
             commit, prepare, ..
         } = message;
@@ -150,19 +152,31 @@ impl Replica {
         if let Some(ahead) = self.commit_ahead {
             self.learn_commit(ahead);
         }
+        self.commit_behind_head();
+    }
+
+    /// A primary prepares an op only once the one [`SUFFIX_MAX`] before it is applied there: so that one is
+    /// committed, and no more ops than these may be uncommitted.
+    pub(super) fn commit_behind_head(&mut self) {
+        self.commit_up_to(Op(self.op().0.saturating_sub(SUFFIX_MAX as u64)));
+    }
+
+    /// Whether it is what was sealed, and may be in the journal of this group and view.
+    pub(super) fn is_sound(&self, prepare: &Prepare) -> bool {
+        let header = &prepare.header;
+        header.is_valid()
+            && header.is_valid_body(&prepare.body)
+            && header.cluster == self.config.cluster.0
+            && header.group() == self.config.group
+            && header.view() <= self.view
+            && header.timestamp() < TIMESTAMP_MAX
     }
 
     fn ignore_prepare(&self, prepare: &Prepare) -> Option<Ignore> {
         let header = &prepare.header;
         let head = self.journal.head();
         let op = header.op();
-        if !header.is_valid()
-            || !header.is_valid_body(&prepare.body)
-            || header.cluster != self.config.cluster.0
-            || header.group() != self.config.group
-            || header.view() > self.view
-            || header.timestamp() >= TIMESTAMP_MAX
-        {
+        if !self.is_sound(prepare) {
             return Some(Ignore::PrepareInvalid);
         }
         if op <= head.point.op {
@@ -190,10 +204,16 @@ impl Replica {
     /// A prepare is durable here: a primary counts itself, a backup acknowledges (V7).
     pub(super) fn on_prepare_written(&mut self, op: Op, checksum: u128) {
         let durable = self.journal.durable();
-        if !self.journal.set_durable(op, checksum) {
+        let is_aside = self.set_aside_durable(op, checksum);
+        if !self.journal.set_durable(op, checksum) && !is_aside {
             return self.count_ignored(Ignore::WriteUnknown);
         }
         if self.status != Status::Normal {
+            self.journal.trim(self.commit_min());
+            self.advance_target();
+            if self.status == Status::ViewChange {
+                self.promise_view();
+            }
             return;
         }
         if self.is_primary() {
@@ -205,7 +225,7 @@ impl Replica {
     }
 
     /// Acknowledges every op after `op` up to which the journal is durable without a gap.
-    fn acknowledge_after(&mut self, op: Op) {
+    pub(super) fn acknowledge_after(&mut self, op: Op) {
         assert!(self.status == Status::Normal);
         assert!(!self.is_primary());
         let mut op = op.max(self.journal.base());
@@ -232,13 +252,14 @@ impl Replica {
         assert!(self.status == Status::Normal);
         assert!(ok.view == self.view);
 
+        self.on_heard(ok.replica);
         self.learn_checkpoint(ok.replica, ok.checkpoint);
         if ok.op > self.commit_max {
             self.count_vote(ok.op, ok.checksum, ok.replica);
         }
     }
 
-    fn count_vote(&mut self, op: Op, checksum: u128, replica: ReplicaId) {
+    pub(super) fn count_vote(&mut self, op: Op, checksum: u128, replica: ReplicaId) {
         match self.pipeline.vote(op, checksum, replica) {
             Ok(()) => {}
             // Committed by the backups before it was durable here, and applied.
@@ -273,6 +294,7 @@ impl Replica {
         if let Some(reason) = self.ignore_from_backup(commit.replica) {
             return self.count_ignored(reason);
         }
+        self.on_sign_of_life();
         self.learn_commit(commit.commit);
         self.learn_checkpoint_quorum(commit.checkpoint_quorum);
         self.repair.want(commit.op);
@@ -296,12 +318,13 @@ impl Replica {
         if !self.is_primary() {
             return self.count_ignored(Ignore::NotPrimary);
         }
+        self.on_heard(ok.replica);
         self.learn_checkpoint(ok.replica, ok.checkpoint);
     }
 
     /// Everything up to `point` is committed. It is applied once the journal holds that very op: only then
     /// are the ops before it those of the view (V9).
-    fn learn_commit(&mut self, point: ChainPoint) {
+    pub(super) fn learn_commit(&mut self, point: ChainPoint) {
         self.commit_max = self.commit_max.max(point.op);
         if point.op <= self.commit_chained {
             return;
@@ -334,7 +357,7 @@ impl Replica {
         self.apply_committed();
     }
 
-    fn commit_point(&self) -> ChainPoint {
+    pub(super) fn commit_point(&self) -> ChainPoint {
         let checksum = self.journal.checksum(self.commit_chained);
         ChainPoint {
             op: self.commit_chained,

@@ -1,10 +1,10 @@
 //! What the replica has promised, and how much of it is durable (V1, V2).
 
-use alloc::collections::VecDeque;
+use alloc::{collections::VecDeque, vec::Vec};
 
 use wire::{Op, View};
 
-use crate::{ChainPoint, Message, Superblock};
+use crate::{ChainPoint, Message, SuffixEntry, Superblock};
 
 /// The view and log_view of one superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,14 +42,26 @@ impl Promises {
         &self.newest
     }
 
-    /// The journal up to `head`, all of it committed, is that of `view`. Neither number ever falls (V2).
-    pub(super) fn install(&mut self, view: View, head: Op) {
+    /// The journal up to `head` is that of `view`; `suffix` names its last ops. Neither number ever falls
+    /// (V2).
+    pub(super) fn install(&mut self, view: View, head: Op, suffix: Vec<SuffixEntry>) {
+        self.leave(view, head, suffix);
+        self.newest.log_view = view;
+    }
+
+    /// `view` is about to be started; the journal up to `head` is still that of `log_view`.
+    pub(super) fn leave(&mut self, view: View, head: Op, suffix: Vec<SuffixEntry>) {
         assert!(view >= self.newest.view);
         assert!(view >= self.newest.log_view);
         self.newest.view = view;
-        self.newest.log_view = view;
         self.newest.head = head;
-        self.newest.suffix.clear();
+        self.newest.suffix = suffix;
+        self.retain_suffix();
+    }
+
+    fn retain_suffix(&mut self) {
+        let checkpoint = self.newest.checkpoint.op;
+        self.newest.suffix.retain(|entry| entry.op > checkpoint);
     }
 
     /// Checkpoints never go back either.
@@ -58,6 +70,7 @@ impl Promises {
         assert!(checkpoint_quorum >= self.newest.checkpoint_quorum);
         self.newest.checkpoint = checkpoint;
         self.newest.checkpoint_quorum = checkpoint_quorum;
+        self.retain_suffix();
     }
 
     /// The superblock to be made durable, under a sequence number of its own.
@@ -93,8 +106,13 @@ impl Promises {
         self.durable == Some(views)
     }
 
-    /// V1: no message carries a view above the durable one, except a wish or a question; and prepare_ok
-    /// waits for the durable log_view, too.
+    /// The view that is durable.
+    pub(super) fn durable_view(&self) -> Option<View> {
+        self.durable.map(|views| views.view)
+    }
+
+    /// V1: no message carries a view above the durable one, except a wish or a question; and what speaks
+    /// of a journal waits for the durable log_view, too.
     pub(super) fn assert_may_say(&self, message: &Message) {
         if matches!(
             message,
@@ -106,8 +124,12 @@ impl Promises {
             .durable
             .expect("nothing is said before the first superblock");
         assert!(message.view() <= durable.view);
-        if matches!(message, Message::PrepareOk(_)) {
+        if matches!(message, Message::PrepareOk(_) | Message::StartView(_)) {
             assert!(message.view() == durable.log_view);
+        }
+        if let Message::DoViewChange(vote) = message {
+            assert!(vote.view == durable.view);
+            assert!(vote.log_view == durable.log_view);
         }
     }
 }

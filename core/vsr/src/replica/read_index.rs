@@ -27,6 +27,15 @@ pub(super) struct ReadIndex {
     waiting: Vec<Waiting>,
 }
 
+impl ReadIndex {
+    /// The view is over: returns what waits.
+    pub(super) fn clear(&mut self) -> Vec<Token> {
+        let mut all = core::mem::take(&mut self.asked);
+        all.append(&mut self.waiting);
+        all.into_iter().map(|waiting| waiting.token).collect()
+    }
+}
+
 impl Replica {
     pub(super) fn on_confirm_view(&mut self, token: Token) {
         if let Some(reason) = self.refuse_service() {

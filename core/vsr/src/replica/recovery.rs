@@ -5,7 +5,10 @@ use alloc::{collections::VecDeque, vec};
 
 use wire::{Op, Time, View};
 
-use super::{Config, Replica, promises::Promises, read_index::ReadIndex, repair::Repair};
+use super::{
+    Config, Replica, liveness::Liveness, promises::Promises, read_index::ReadIndex, repair::Repair,
+    view_change::ViewChange,
+};
 use crate::{
     Checkpoint, Note, OutOfService, Recovered, Status, constants::HEARTBEAT_INTERVAL,
     journal::Journal, pipeline::Pipeline, recovered::Chain, timeout::Timeout,
@@ -15,8 +18,9 @@ impl Replica {
     /// Starts from what the disk holds. Its first effect that matters makes a superblock durable; before
     /// that nothing is said or served.
     ///
-    /// A replica of several that was stopped stays in [`Status::Recovering`], one whose head is uncertain
-    /// in [`Status::RecoveringHead`]: only the journal of a later view ends that.
+    /// A backup of several goes on in its view; the primary starts the next one (V10); one that was voting
+    /// votes the same again (V5). One whose head is uncertain is in [`Status::RecoveringHead`]: only the
+    /// journal of a view, given on its question, ends that (V11).
     ///
     /// # Panics
     /// When `replica_count` is not 1, 3 or 5, `replica` is not below it, or `clients_max` is 0.
@@ -28,6 +32,7 @@ impl Replica {
         if recovered.is_fresh() {
             let checkpoint = recovered.checkpoint.unwrap_or_default();
             let mut replica = Self::behind(config, checkpoint);
+            replica.nonce = recovered.nonce;
             replica.begin_view(View(0));
             replica
         } else if config.replica_count == 1 {
@@ -52,6 +57,7 @@ impl Replica {
             checkpoint,
             prepares,
             dropped,
+            older: _,
         } = chain;
         let view = superblock.view;
         // The checkpoint that was read is the one to count on, whichever was written last.
@@ -84,23 +90,60 @@ impl Replica {
     }
 
     fn restarted_among_others(config: Config, recovered: Recovered) -> Self {
-        let Some(superblock) = recovered.superblock else {
-            return Self::out_of_service(config, View(0), OutOfService::SuperblockMissing);
+        let view = recovered.superblock.as_ref().map_or(View(0), |it| it.view);
+        let nonce = recovered.nonce;
+        let head_uncertain = recovered.head_uncertain;
+        let chain = match recovered.chain_among_others(&config) {
+            Ok(chain) => chain,
+            Err(reason) => return Self::out_of_service(config, view, reason),
         };
-        let checkpoint = recovered.checkpoint.unwrap_or_default();
-        let mut replica = Self::behind(config, checkpoint);
-        replica.view = superblock.view;
-        replica.promises = Promises::recovered(superblock);
-        if recovered.head_uncertain {
+        let log_view = chain.superblock.log_view;
+        let mut replica = Self::behind(config, chain.checkpoint);
+        replica.view = view;
+        replica.nonce = nonce;
+        replica.promises = Promises::recovered(chain.superblock);
+        replica.journal.set_trimmed(chain.older);
+        for prepare in chain.prepares {
+            replica.journal.append(prepare, true);
+        }
+        replica.note(Note::Recovered {
+            checkpoint: replica.commit_min(),
+            op: replica.op(),
+        });
+        for op in chain.dropped {
+            replica.note(Note::Dropped { op });
+        }
+        if head_uncertain {
             replica.status = Status::RecoveringHead;
+            replica.view_change.repeat.start(replica.now);
+            return replica;
+        }
+        replica.commit_behind_head();
+        if log_view < view {
+            replica.resume_view_change();
+        } else if replica.is_primary() {
+            // V10: whatever it said in its view before it stopped may still be on its way.
+            replica.leave_view(view.next());
+            replica.promise_view();
+            replica.broadcast_wish(view.next());
+        } else {
+            replica.enter_view();
         }
         replica
+    }
+
+    /// The view was left, and the vote for it may have been sent: the same is said again (V5).
+    fn resume_view_change(&mut self) {
+        self.status = Status::ViewChange;
+        self.view_change.timeout.start(self.now);
+        self.view_change.repeat.start(self.now);
+        self.vote();
     }
 
     /// The promises for `view` go to the disk; once they are there, the replica enters it.
     fn begin_view(&mut self, view: View) {
         self.view = view;
-        self.promises.install(view, self.op());
+        self.promises.install(view, self.op(), self.suffix());
         self.write_superblock();
     }
 
@@ -115,6 +158,7 @@ impl Replica {
             now: Time::default(),
             status: Status::Recovering,
             view: View(0),
+            nonce: 0,
             promises: Promises::default(),
             journal: Journal::new(applied, config.replica_count > 1),
             inherited: op,
@@ -131,6 +175,8 @@ impl Replica {
             heartbeat: Timeout::stopped(HEARTBEAT_INTERVAL),
             heartbeat_commit: op,
             read_index: ReadIndex::default(),
+            view_change: ViewChange::new(config.replica_count),
+            liveness: Liveness::new(config.replica_count),
             effects: VecDeque::new(),
         }
     }

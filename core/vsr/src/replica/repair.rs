@@ -1,11 +1,13 @@
-//! A backup in normal status fetches prepares that were lost on the way from its primary.
+//! A backup in normal status fetches prepares that were lost on the way from its primary, and whoever has
+//! a prepare hands it out.
 
-use wire::Op;
+use wire::{Op, ReplicaId};
 
 use super::Replica;
 use crate::{
-    Ignore, Message, Note, RequestPrepare, RequestedPrepare,
+    Effect, Gone, Ignore, Message, Note, Prepare, RequestPrepare, RequestedPrepare, Status,
     constants::{REPAIR_WINDOW, REPEAT_INTERVAL},
+    journal::anchor,
     timeout::Timeout,
 };
 
@@ -27,6 +29,11 @@ impl Repair {
             requested: Op(0),
             timeout: Timeout::stopped(REPEAT_INTERVAL),
         }
+    }
+
+    /// What was heard of in a view that is over counts no more.
+    pub(super) const fn reset(&mut self) {
+        *self = Self::new();
     }
 
     /// `op` exists in this view.
@@ -69,29 +76,101 @@ impl Replica {
         }
     }
 
-    /// Whoever has the prepare in memory hands it out.
+    /// Whoever has the prepare hands it out: one that is named by its checksum, or of which it is certain
+    /// that it is in the journal of the asker's view.
     pub(super) fn on_request_prepare(&mut self, request: RequestPrepare) {
-        let prepare = self.journal.prepare(request.op).filter(|prepare| {
+        let is_known = matches!(self.status, Status::Normal | Status::ViewChange);
+        if !is_known {
+            return self.count_ignored(Ignore::NotNormal);
+        }
+        let RequestPrepare {
+            replica: to, op, ..
+        } = request;
+        let is_committed = op <= self.commit_chained;
+        let is_same_view = self.status == Status::Normal && request.view == self.view;
+        if op > Op(0) && is_committed && op <= self.journal.base() {
+            return self.read_prepare(op, to);
+        }
+        let prepare = self.journal.prepare(op).filter(|prepare| {
+            let checksum = prepare.header.checksum;
             request
                 .checksum
-                .is_none_or(|checksum| checksum == prepare.header.checksum)
+                .map_or(is_committed || is_same_view, |named| named == checksum)
         });
-        let Some(prepare) = prepare else {
-            return self.count_ignored(Ignore::PrepareNotKept);
+        match prepare.cloned() {
+            Some(prepare) => self.send_prepare(to, prepare, is_committed),
+            None => self.count_ignored(Ignore::PrepareNotKept),
+        }
+    }
+
+    fn read_prepare(&mut self, op: Op, to: ReplicaId) {
+        match self.journal.trimmed_checksum(op) {
+            Some(checksum) => self
+                .effects
+                .push_back(Effect::ReadPrepare { op, checksum, to }),
+            None => self.send_gone(op, to),
+        }
+    }
+
+    fn send_prepare(&mut self, to: ReplicaId, prepare: Prepare, is_committed: bool) {
+        let Some(view) = self.promises.durable_view() else {
+            return;
         };
         let answer = RequestedPrepare {
             replica: self.config.replica,
-            view: self.view,
-            prepare: prepare.clone(),
+            view,
+            is_committed,
+            prepare,
         };
-        self.send(request.replica, Message::RequestedPrepare(answer));
+        self.send(to, Message::RequestedPrepare(answer));
+    }
+
+    /// A committed prepare was read from the disk for another replica.
+    pub(super) fn on_prepare_read(&mut self, op: Op, to: ReplicaId, prepare: Option<Prepare>) {
+        assert!(op <= self.commit_chained, "only committed ops are read");
+        match prepare {
+            Some(prepare) => self.send_prepare(to, prepare, true),
+            None => self.send_gone(op, to),
+        }
+    }
+
+    fn send_gone(&mut self, op: Op, to: ReplicaId) {
+        let Some(view) = self.promises.durable_view() else {
+            return;
+        };
+        let gone = Gone {
+            replica: self.config.replica,
+            view,
+            op,
+            checkpoint: self.checkpoint_op(),
+        };
+        self.send(to, Message::Gone(gone));
     }
 
     pub(super) fn on_requested_prepare(&mut self, answer: RequestedPrepare) {
-        if self.is_primary() {
-            return self.count_ignored(Ignore::NotBackup);
+        let RequestedPrepare {
+            view,
+            is_committed,
+            prepare,
+            ..
+        } = answer;
+        match self.status {
+            Status::ViewChange | Status::RecoveringHead => {
+                self.on_missing_prepare(prepare, is_committed);
+            }
+            Status::Normal if self.is_primary() => self.count_ignored(Ignore::NotBackup),
+            Status::Normal if view == self.view || is_committed => {
+                let point = anchor(&prepare).point;
+                self.accept(prepare);
+                if is_committed {
+                    self.learn_commit(point);
+                }
+                self.repair_on();
+            }
+            Status::Normal => self.count_ignored(Ignore::OlderView),
+            Status::Recovering | Status::StateTransfer | Status::OutOfService(_) => {
+                self.count_ignored(Ignore::NotNormal);
+            }
         }
-        self.accept(answer.prepare);
-        self.repair_on();
     }
 }

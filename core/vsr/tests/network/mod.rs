@@ -235,6 +235,7 @@ impl Network {
                 Effect::ViewConfirmed { token } => {
                     answer(&mut self.outcomes, token, Outcome::Confirmed);
                 }
+                Effect::ReadPrepare { op, .. } => panic!("{op:?} is in memory"),
                 Effect::Note(note) => self.notes.push((ReplicaId(replica), note)),
                 Effect::Evict { .. } | Effect::StatusChanged => {}
             }

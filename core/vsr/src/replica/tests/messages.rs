@@ -7,9 +7,8 @@ use wire::{Op, ReplicaId, View};
 
 use super::{EMPTY, Fixture, chain, config, heartbeat, prepare_message, prepare_ok, superblock};
 use crate::{
-    CheckpointOffer, Chunk, Commit, CommitOk, DoViewChange, Effect, Gone, Ignore, Message, Note,
-    Recovered, RequestCheckpoint, RequestChunk, RequestStartView, StartView, StartViewChange,
-    ViewProbe, replica::promises::Promises,
+    CheckpointOffer, Chunk, Commit, CommitOk, Effect, Gone, Ignore, Message, Note, Recovered,
+    RequestCheckpoint, RequestChunk, ViewProbe, replica::promises::Promises,
 };
 
 fn ignored(reason: Ignore) -> Vec<Effect> {
@@ -87,44 +86,6 @@ fn roles_are_told_apart() {
         checkpoint: Op(0),
     });
     assert_eq!(backup.message(ok), ignored(Ignore::NotPrimary));
-}
-
-#[test]
-fn view_change_is_refused_by_name() {
-    let mut backup = Fixture::started(1, 3);
-    let replica = ReplicaId(2);
-    let view = View(1);
-    let messages = [
-        Message::StartViewChange(StartViewChange { replica, view }),
-        Message::DoViewChange(DoViewChange {
-            replica,
-            view,
-            log_view: View(0),
-            op: Op(0),
-            commit: EMPTY,
-            checkpoint: Op(0),
-            suffix: vec![],
-        }),
-        Message::StartView(StartView {
-            replica,
-            view,
-            op: Op(0),
-            commit: EMPTY,
-            checkpoint_quorum: Op(0),
-            suffix: vec![],
-            nonce: None,
-        }),
-        Message::RequestStartView(RequestStartView {
-            replica,
-            view,
-            nonce: 1,
-        }),
-    ];
-    for message in messages {
-        let effects = backup.message(message);
-        assert_eq!(effects, ignored(Ignore::ViewChangeUnsupported));
-    }
-    assert_eq!(backup.replica.view(), View(0));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use wire::{ReplicaId, View};
 
 use super::{Fixture, chain, config, prepare_message, prepare_ok, send, superblock};
 use crate::{
-    Effect, Input, Message, Note, Origin, Recovered, Refusal, Status, Superblock,
+    Effect, Input, Message, Note, Origin, Recovered, Refusal, RequestStartView, Status, Superblock,
     replica::promises::Promises,
 };
 
@@ -66,9 +66,9 @@ fn primary_says_nothing_before_its_view_is_durable() {
 #[test]
 fn view_counts_when_its_own_superblock_is_durable() {
     let mut promises = Promises::recovered(superblock(4, 7, 0));
-    promises.install(View(8), super::Op(0));
+    promises.install(View(8), super::Op(0), vec![]);
     let first = promises.write();
-    promises.install(View(9), super::Op(0));
+    promises.install(View(9), super::Op(0), vec![]);
     let second = promises.write();
     assert_eq!((first.sequence, second.sequence), (5, 6));
     assert!(promises.is_durable(View(7)));
@@ -84,7 +84,7 @@ fn view_counts_when_its_own_superblock_is_durable() {
 fn one_completion_stands_for_all_superblocks_before_it() {
     let mut promises = Promises::default();
     promises.write();
-    promises.install(View(3), super::Op(0));
+    promises.install(View(3), super::Op(0), vec![]);
     promises.write();
     promises.set_durable(2);
     assert!(promises.is_durable(View(3)));
@@ -98,7 +98,7 @@ fn one_completion_stands_for_all_superblocks_before_it() {
 #[should_panic(expected = "message.view() <= durable.view")]
 fn message_above_the_durable_view_is_not_said() {
     let mut promises = Promises::recovered(superblock(4, 7, 0));
-    promises.install(View(8), super::Op(0));
+    promises.install(View(8), super::Op(0), vec![]);
     promises.write();
     let mut ok = prepare_ok(0, &chain(1)[0]);
     ok.view = View(8);
@@ -123,47 +123,58 @@ fn acknowledgement_above_the_durable_log_view_is_not_said() {
 #[should_panic(expected = "view >= self.newest.view")]
 fn view_never_falls() {
     let mut promises = Promises::recovered(superblock(4, 7, 0));
-    promises.install(View(6), super::Op(0));
+    promises.install(View(6), super::Op(0), vec![]);
 }
 
 /// V2: log_view advances together with the head of the journal that was installed.
 #[test]
 fn log_view_advances_in_the_same_write_as_its_journal() {
     let mut promises = Promises::recovered(superblock(4, 7, 12));
-    promises.install(View(8), super::Op(10));
+    promises.install(View(8), super::Op(10), vec![]);
     assert_eq!(promises.write(), superblock(5, 8, 10));
 }
 
+/// A backup that has installed the journal of its view goes on in it.
 #[test]
-fn restarted_replica_of_several_takes_no_part_yet() {
+fn restarted_backup_goes_on_in_its_view() {
     let recovered = Recovered {
         superblock: Some(superblock(4, 7, 0)),
         ..Recovered::default()
     };
-    let (mut backup, effects) = Fixture::starting(config(2, 3), recovered);
-    assert_eq!(effects, []);
-    assert_eq!(backup.replica.status(), Status::Recovering);
-    assert_eq!(backup.replica.view(), View(7));
+    let (backup, effects) = Fixture::starting(config(2, 3), recovered);
+    let view = View(7);
+    assert_eq!(
+        effects[1..],
+        [
+            Effect::Note(Note::ViewEntered { view }),
+            Effect::StatusChanged
+        ]
+    );
+    assert_eq!(backup.replica.status(), Status::Normal);
+    assert_eq!(backup.replica.view(), view);
     assert_eq!(backup.replica.primary(), ReplicaId(1));
+}
+
+/// V11: with an uncertain head there is no vote and no acknowledgement, only the question for a start_view.
+#[test]
+fn replica_of_several_with_an_uncertain_head_only_asks() {
+    let recovered = Recovered {
+        superblock: Some(superblock(4, 7, 0)),
+        head_uncertain: true,
+        nonce: 99,
+        ..Recovered::default()
+    };
+    let (mut backup, _) = Fixture::starting(config(2, 3), recovered);
+    assert_eq!(backup.replica.status(), Status::RecoveringHead);
+    let question = Message::RequestStartView(RequestStartView {
+        replica: ReplicaId(2),
+        view: View(7),
+        nonce: 99,
+    });
+    assert_eq!(backup.tick_after(1_000), [send(1, question)]);
     let effects = backup.request(1, Origin::Internal, "");
     assert_eq!(effects, [super::refuse(1, Refusal::NotReady)]);
     let prepare = prepare_message(&chain(1)[0], super::EMPTY);
     let ignored = Effect::Note(Note::Ignored(crate::Ignore::NotNormal));
     assert_eq!(backup.message(prepare), vec![ignored]);
-}
-
-/// V11: with an uncertain head there is no vote and no acknowledgement.
-#[test]
-fn replica_of_several_with_an_uncertain_head_says_nothing() {
-    let recovered = Recovered {
-        superblock: Some(superblock(4, 7, 0)),
-        head_uncertain: true,
-        ..Recovered::default()
-    };
-    let (mut backup, effects) = Fixture::starting(config(2, 3), recovered);
-    assert_eq!(effects, []);
-    assert_eq!(backup.replica.status(), Status::RecoveringHead);
-    assert_eq!(backup.tick_after(1_000), []);
-    let effects = backup.request(1, Origin::Internal, "");
-    assert_eq!(effects, [super::refuse(1, Refusal::NotReady)]);
 }

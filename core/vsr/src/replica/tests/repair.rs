@@ -21,6 +21,7 @@ const fn request(op: u64) -> RequestPrepare {
 
 fn requested(replica: u8, prepare: &Prepare) -> Message {
     Message::RequestedPrepare(RequestedPrepare {
+        is_committed: false,
         replica: ReplicaId(replica),
         view: View(0),
         prepare: prepare.clone(),

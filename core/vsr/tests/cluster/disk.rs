@@ -1,0 +1,90 @@
+//! What one replica has on its disk, and what is on its way there.
+
+use std::collections::VecDeque;
+
+use vsr::{Checkpoint, Input, Prepare, Recovered, Superblock};
+use wire::Op;
+
+use crate::random::Random;
+
+/// A write that was not completed.
+#[derive(Clone, Debug)]
+pub(crate) enum Write {
+    Prepare(Prepare),
+    Superblock(Superblock),
+    Checkpoint(Checkpoint, Vec<u128>),
+}
+
+/// The disk of one replica. Prepares are written one after the other, as the journal does it; superblocks
+/// and checkpoints in an order of their own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Disk {
+    pub(crate) prepares: Vec<Prepare>,
+    superblock: Option<Superblock>,
+    /// With the ops that it was made of, by checksum.
+    pub(crate) checkpoint: Option<(Checkpoint, Vec<u128>)>,
+    writing_prepares: VecDeque<Prepare>,
+    writing_others: VecDeque<Write>,
+}
+
+impl Disk {
+    pub(crate) fn write(&mut self, write: Write) {
+        match write {
+            Write::Prepare(prepare) => self.writing_prepares.push_back(prepare),
+            Write::Superblock(_) | Write::Checkpoint(..) => self.writing_others.push_back(write),
+        }
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.writing_prepares.is_empty() || !self.writing_others.is_empty()
+    }
+
+    /// Completes one write.
+    pub(crate) fn finish_one(&mut self, random: &mut Random) -> Option<Input> {
+        let takes_prepare = self.writing_others.is_empty()
+            || !self.writing_prepares.is_empty() && random.percent(50);
+        if takes_prepare {
+            let prepare = self.writing_prepares.pop_front()?;
+            let (op, checksum) = (prepare.header.op(), prepare.header.checksum);
+            self.prepares.push(prepare);
+            return Some(Input::PrepareWritten { op, checksum });
+        }
+        Some(match self.writing_others.pop_front()? {
+            Write::Superblock(superblock) => {
+                let sequence = superblock.sequence;
+                self.superblock = Some(superblock);
+                Input::SuperblockWritten { sequence }
+            }
+            Write::Checkpoint(checkpoint, ops) => {
+                let op = checkpoint.op;
+                self.checkpoint = Some((checkpoint, ops));
+                Input::CheckpointWritten { op }
+            }
+            Write::Prepare(_) => unreachable!("prepares have a queue of their own"),
+        })
+    }
+
+    /// The process is killed: of what is on its way the first pieces arrive, or none.
+    pub(crate) fn crash(&mut self, random: &mut Random) {
+        while self.is_busy() && random.percent(50) {
+            self.finish_one(random);
+        }
+        self.writing_prepares.clear();
+        self.writing_others.clear();
+    }
+
+    pub(crate) fn read(&self, op: Op, checksum: u128) -> Option<Prepare> {
+        let is_it = |it: &&Prepare| it.header.op() == op && it.header.checksum == checksum;
+        self.prepares.iter().find(is_it).cloned()
+    }
+
+    pub(crate) fn recovered(&self, nonce: u128) -> Recovered {
+        Recovered {
+            superblock: self.superblock.clone(),
+            checkpoint: self.checkpoint.clone().map(|(checkpoint, _)| checkpoint),
+            prepares: self.prepares.clone(),
+            nonce,
+            ..Recovered::default()
+        }
+    }
+}

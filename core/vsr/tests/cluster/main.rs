@@ -1,0 +1,92 @@
+//! Whole consensus groups of three and five replicas from a seed: messages are lost, repeated, late and out
+//! of order, links are cut one way and both, replicas are killed and restarted at any point, all of them
+//! too, pause, and write slowly. After every step the safety checks of `group.rs`; at the end, with
+//! everything healed, the group must elect, commit and bring everybody along.
+
+mod disk;
+mod group;
+mod random;
+mod story;
+
+use group::Group;
+use random::Random;
+
+/// `VSR_SEEDS=first..last` runs those instead, and `VSR_TRACE=1` prints what happens.
+fn seeds() -> std::ops::Range<u64> {
+    let given = std::env::var("VSR_SEEDS").ok();
+    let Some(given) = given else { return 1..301 };
+    let (first, last) = given.split_once("..").expect("VSR_SEEDS=first..last");
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    number(first)..number(last)
+}
+
+/// How often the interesting things must have happened over all seeds of one replica count, or the story
+/// does not test what it is for.
+fn assert_floors(replica_count: u8, counts: &group::Counts, seeds: u64) {
+    let floors = [
+        (
+            "views entered after the first",
+            counts.views_entered,
+            2 * seeds,
+        ),
+        ("restarts", counts.restarts, seeds),
+        (
+            "votes resumed after a restart",
+            counts.votes_resumed,
+            seeds / 50,
+        ),
+        ("ops committed", counts.committed, 20 * seeds),
+        (
+            "ops inherited by a new primary",
+            counts.inherited,
+            seeds / 4,
+        ),
+        ("prepares dropped by a new view", counts.dropped, seeds / 50),
+        (
+            "prepares read from a disk for others",
+            counts.read,
+            seeds / 50,
+        ),
+        ("primaries that abdicated", counts.abdicated, seeds / 50),
+        ("views confirmed", counts.confirmed, seeds / 2),
+        ("requests refused as unknown", counts.unknown, seeds / 4),
+    ];
+    for (what, count, floor) in floors {
+        assert!(
+            count >= floor,
+            "n = {replica_count}: {what}: {count}, at least {floor} expected"
+        );
+    }
+}
+
+const fn count_of(seeds: &std::ops::Range<u64>) -> u64 {
+    seeds.end - seeds.start
+}
+
+fn run(replica_count: u8) {
+    let seeds = seeds();
+    let mut counts = group::Counts::default();
+    for seed in seeds.clone() {
+        let group = Group::new(replica_count, Random::new(seed));
+        counts.add(&story::tell(group, seed));
+    }
+    let count = count_of(&seeds);
+    assert!(
+        counts.left_behind < count_of(&seeds) / 10 + 2,
+        "most can follow: {counts:?}"
+    );
+    eprintln!("n = {replica_count}, {count} seeds: {counts:?}");
+    if count >= 100 {
+        assert_floors(replica_count, &counts, count);
+    }
+}
+
+#[test]
+fn three_replicas() {
+    run(3);
+}
+
+#[test]
+fn five_replicas() {
+    run(5);
+}

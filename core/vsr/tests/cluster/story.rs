@@ -1,0 +1,182 @@
+//! What happens to a group: at first anything, then nothing bad any more.
+
+use crate::group::{Counts, Group};
+
+const MILLISECOND: u64 = 1_000_000;
+const STEPS: u64 = 3_000;
+
+/// Runs one story to its end.
+///
+/// # Panics
+/// When a check fails; the seed says how to see it again.
+pub(crate) fn tell(mut group: Group, seed: u64) -> Counts {
+    let _guard = Guard(seed, group.replica_count);
+    set_out(&mut group);
+    for _ in 0..STEPS {
+        step(&mut group);
+        if group.random.percent(2) {
+            trouble(&mut group);
+        }
+    }
+    heal(&mut group);
+    finish(&mut group);
+    group.assert_whole();
+    group.counts
+}
+
+/// Says which seed has failed.
+struct Guard(u64, u8);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self(seed, replica_count) = *self;
+            eprintln!(
+                "n = {replica_count}, seed {seed}: VSR_TRACE=1 VSR_SEEDS={seed}..{}",
+                seed + 1
+            );
+        }
+    }
+}
+
+/// How bad the network of this story is.
+fn set_out(group: &mut Group) {
+    group.loss = [0, 0, 2, 10][group.random.index(4)];
+    group.repeats = [0, 5, 20][group.random.index(3)];
+    group.delay_max = [MILLISECOND, 5 * MILLISECOND, 60 * MILLISECOND][group.random.index(3)];
+}
+
+fn any(group: &mut Group) -> u8 {
+    let count = u64::from(group.replica_count);
+    u8::try_from(group.random.below(count)).expect("below a u8")
+}
+
+/// A little time passes, and everybody does a little.
+fn step(group: &mut Group) {
+    let time = 100_000 + group.random.below(4 * MILLISECOND);
+    group.pass(time);
+    for replica in 0..group.replica_count {
+        for _ in 0..group.random.below(6) {
+            group.work(replica);
+        }
+    }
+    match group.random.below(10) {
+        0..=5 => {
+            if let Some(leader) = group.leader() {
+                group.request(leader);
+            }
+        }
+        6 => {
+            let replica = any(group);
+            group.request(replica);
+        }
+        7 => {
+            let replica = any(group);
+            if group.is_up(replica) {
+                group.ask_confirmation(replica);
+            }
+        }
+        8 => {
+            let replica = any(group);
+            if group.random.percent(4) {
+                group.checkpoint(replica);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Something bad begins or ends.
+fn trouble(group: &mut Group) {
+    let replica = any(group);
+    match group.random.below(12) {
+        0 | 1 => {
+            if group.is_up(replica) {
+                group.crash(replica);
+            }
+        }
+        2..=4 => {
+            if !group.is_up(replica) {
+                group.start(replica);
+            }
+        }
+        5 => {
+            // Everything stops and comes back.
+            for replica in 0..group.replica_count {
+                if group.is_up(replica) {
+                    group.crash(replica);
+                }
+                group.start(replica);
+            }
+        }
+        6 => {
+            let other = any(group);
+            group.cut.insert((replica, other));
+        }
+        7 => {
+            for other in 0..group.replica_count {
+                group.cut.insert((replica, other));
+                if group.random.percent(50) {
+                    group.cut.insert((other, replica));
+                }
+            }
+        }
+        8 => {
+            // The leader is heard by nobody, or hears nobody.
+            let leader = group.leader().unwrap_or(replica);
+            let is_deaf = group.random.percent(50);
+            for other in 0..group.replica_count {
+                let link = if is_deaf {
+                    (other, leader)
+                } else {
+                    (leader, other)
+                };
+                group.cut.insert(link);
+            }
+        }
+        9 => {
+            let until = group.now + group.random.below(800 * MILLISECOND);
+            let member = &mut group.members[usize::from(replica)];
+            if let Some(process) = &mut member.process {
+                process.paused_until = until;
+            }
+        }
+        _ => group.cut.clear(),
+    }
+}
+
+fn heal(group: &mut Group) {
+    group.cut.clear();
+    group.loss = 0;
+    group.repeats = 0;
+    group.delay_max = MILLISECOND;
+    for replica in 0..group.replica_count {
+        if !group.is_up(replica) {
+            group.start(replica);
+        }
+    }
+}
+
+/// The group elects, commits, and all replicas come to rest in one view, within a time that no story
+/// should need: many view changes, each with a longer time than the one before.
+fn finish(group: &mut Group) {
+    let deadline = group.now + 30_000 * MILLISECOND;
+    let before = group.answered.len();
+    while !(group.is_at_rest() && group.answered.len() > before) {
+        assert!(
+            group.now < deadline,
+            "the group does not come to rest:\n{}",
+            group.states()
+        );
+        group.pass(MILLISECOND);
+        for replica in 0..group.replica_count {
+            while group.work(replica) {}
+        }
+        if let Some(leader) = group.leader()
+            && group.answered.len() == before
+            && group.random.percent(5)
+        {
+            group.request(leader);
+        }
+    }
+}
