@@ -14,7 +14,7 @@ use random::Random;
 /// `VSR_SEEDS=first..last` runs those instead, and `VSR_TRACE=1` prints what happens.
 fn seeds() -> std::ops::Range<u64> {
     let given = std::env::var("VSR_SEEDS").ok();
-    let Some(given) = given else { return 1..301 };
+    let Some(given) = given else { return 1..101 };
     let (first, last) = given.split_once("..").expect("VSR_SEEDS=first..last");
     let number = |text: &str| text.parse::<u64>().expect("a number");
     number(first)..number(last)
