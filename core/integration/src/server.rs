@@ -152,7 +152,7 @@ impl Server {
     /// Whether it still runs.
     #[must_use]
     pub fn is_running(&mut self) -> bool {
-        self.process.exit_status().is_none()
+        self.process.is_running()
     }
 
     /// Its process id.
@@ -254,6 +254,17 @@ impl Process {
         self.started = Instant::now();
         self.signal(Signal::TERM);
         self.wait()
+    }
+
+    /// Asks it to stop, and waits for nothing.
+    pub fn ask_to_stop(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Whether it still runs.
+    #[must_use]
+    pub fn is_running(&mut self) -> bool {
+        self.exit_status().is_none()
     }
 
     /// Waits for the end.

@@ -52,6 +52,23 @@ fn member_whose_output_is_blocked_tells_that_it_lost_a_partition() {
 }
 
 #[test]
+fn member_whose_output_is_blocked_ends_when_it_is_told_to_stop_twice() {
+    let scene = Scene::new(patient(), 1, 10_000);
+    let (_reader, writer) = pipe().expect("make a pipe");
+    let output = writer.try_clone().expect("it is shared");
+    let mut process = Process::start_writing_to(consume(&scene, &[]), output);
+    wait_until_full(&writer);
+    until("it ends", || {
+        // Those that come while one is taken count as one.
+        process.ask_to_stop();
+        (!process.is_running()).then_some(())
+    });
+    let ended = process.wait();
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    assert!(ended.stderr.contains("ended before"), "{}", ended.stderr);
+}
+
+#[test]
 fn r44_2_reset_beyond_the_messages_says_what_it_was_clamped_to() {
     let scene = Scene::new(patient(), 2, 10);
     for (to, expected) in [

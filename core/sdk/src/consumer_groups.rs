@@ -245,7 +245,8 @@ impl Client {
     }
 
     /// Sets the stored offsets of a consumer group, backwards too. Once it is answered, reading rests on the
-    /// new offsets.
+    /// new offsets. An offset behind the newest message is taken as the newest one's, and where messages are
+    /// gone reading begins at the oldest: [`Client::describe_consumer_group`] tells what it has come to.
     ///
     /// # Errors
     /// `ConsumerGroupNotFound`, `PartitionNotFound`; `ConsumerGroupNotEmpty` unless it is forced;

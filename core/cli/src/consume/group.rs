@@ -5,6 +5,7 @@ use std::{
     future::{Future, poll_fn, ready},
     io::{IsTerminal, stderr},
     pin::{Pin, pin},
+    process,
     sync::{Arc, Mutex, PoisonError},
     task::{Context as TaskContext, Poll},
     time::Duration,
@@ -56,6 +57,7 @@ pub(super) async fn run(
         }
         First::Right(built) => built.map_err(|error| explained(error, &arguments.topic, group))?,
     };
+    let guard = tokio::spawn(end_when_blocked());
     let teller = Teller::start(consumer.events(), group.clone(), verbose);
     let mut member = Member {
         reading: Reading::new(arguments, output),
@@ -71,18 +73,18 @@ pub(super) async fn run(
     };
     let ended = member.read(interrupt.as_mut()).await;
     // Whoever presses ctrl-C once more does not want to wait for it.
-    let code = match first(pin!(interrupted()), member.leave(ended)).await {
+    let left = match first(pin!(interrupted()), member.leave(ended)).await {
         First::Left(()) => return Ok(INTERRUPTED),
-        First::Right(interrupted) => {
-            // There is no other way to end following.
-            if interrupted? && !arguments.follow {
-                INTERRUPTED
-            } else {
-                0
-            }
-        }
+        First::Right(left) => left,
+    };
+    // There is no other way to end following.
+    let code = if left? && !arguments.follow {
+        INTERRUPTED
+    } else {
+        0
     };
     client.close().await;
+    guard.abort();
     Ok(code)
 }
 
@@ -164,6 +166,19 @@ impl Source {
     async fn next(&mut self) -> Incoming {
         poll_fn(|context| self.poll(context)).await
     }
+}
+
+/// How long a member that is told to stop may wait for standard output: longer than it takes to end otherwise.
+const BLOCKED_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Ends the process when standard output takes nothing, and keeps it from ending by itself: when it is told to
+/// stop once more, or has not ended a good while after it was told. What was not written is not stored.
+async fn end_when_blocked() {
+    interrupted().await;
+    // However long is waited.
+    let _told_again = tokio::time::timeout(BLOCKED_TIMEOUT, interrupted()).await;
+    eprintln!("cohort: ended before everything was written and stored");
+    process::exit(INTERRUPTED.into());
 }
 
 /// Tells people on standard error what happens to the member, also while standard output takes nothing.
