@@ -289,6 +289,16 @@ impl Replica {
         self.broadcast(&Message::Commit(commit));
     }
 
+    /// Tells the backups now what is committed, not by the next prepare or heartbeat. For groups whose
+    /// backups are read: does nothing where this replica leads nobody.
+    pub fn tell_commit(&mut self) {
+        if self.heartbeat.is_running() {
+            assert!(self.is_primary());
+            self.send_heartbeat();
+            self.heartbeat.start(self.now);
+        }
+    }
+
     /// VRR §4.1, step 7: a backup learns what is committed.
     pub(super) fn on_commit(&mut self, commit: Commit) {
         if let Some(reason) = self.ignore_from_backup(commit.replica) {
