@@ -38,6 +38,7 @@ else
 endif
 	$(CARGO) test --workspace --doc --quiet
 	$(MAKE) --no-print-directory sim-fixed
+	$(MAKE) --no-print-directory sim-fresh
 
 .PHONY: integration
 integration: ## Tests with real servers, a few repetitions each: make integration ARGS=r12

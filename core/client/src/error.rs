@@ -113,6 +113,14 @@ impl ClientError {
         }
     }
 
+    /// Whether what failed is worth another try.
+    pub(crate) const fn is_retryable(&self) -> bool {
+        match self.class() {
+            ErrorClass::Retryable | ErrorClass::SessionLost => true,
+            ErrorClass::Fatal => false,
+        }
+    }
+
     /// The code of the server's refusal, if that is what it is.
     #[must_use]
     pub const fn refusal(&self) -> Option<ErrorCode> {

@@ -20,6 +20,7 @@ mod chunk;
 mod consumer;
 mod consumer_group;
 mod error;
+mod fetching;
 mod frames;
 mod frontier;
 #[cfg(test)]
@@ -27,6 +28,8 @@ mod lossy;
 mod producer;
 mod random;
 mod session;
+mod storing;
+mod turns;
 
 pub use backoff::Backoff;
 pub use consumer::{

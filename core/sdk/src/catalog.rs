@@ -4,11 +4,11 @@ use wire::{
     ChangePassword, ClusterMetadata, Consumer, Counter, CreatePartitions, CreateStream,
     CreateTopic, CreateUser, DeleteConsumerOffset, DeletePartitions, DeleteStream, DeleteTopic,
     DeleteUser, GetConsumerOffset, GetStream, GetStreams, GetTopic, GetTopics, GetUser, GetUsers,
-    Offset, PartitionId, Password, Reply, Request, StreamDetails, StreamId, TopicDetails, TopicId,
+    Offset, PartitionId, Password, Request, StreamDetails, StreamId, TopicDetails, TopicId,
     TopicSummary, UpdateStream, UpdateTopic, UpdateUser, UserDetails, UserId,
 };
 
-use crate::{Client, Error, Id, client::Me, id::check};
+use crate::{Client, Error, Id, client::Me, id::check, only::only};
 
 /// What a named consumer has stored for a partition.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,18 +37,6 @@ impl StoredOffset {
     }
 }
 
-/// The reply of the one kind that the command has.
-macro_rules! expect {
-    ($reply:expr, $kind:ident) => {
-        match $reply {
-            Reply::$kind(reply) => Ok(reply),
-            _ => Err(Error::Protocol(
-                "the server's answer is of another kind".to_string(),
-            )),
-        }
-    };
-}
-
 /// # Sessions and nodes
 impl Client {
     /// The session that asks.
@@ -56,7 +44,7 @@ impl Client {
     /// # Errors
     /// Those of any request, see [`Error`].
     pub async fn me(&self) -> Result<Me, Error> {
-        let me = expect!(self.request(Request::GetMe).await?, Me)?;
+        let me = only!(self.request(Request::GetMe).await?, Me)?;
         Ok(Me {
             user: me.user,
             user_name: me.user_name,
@@ -70,7 +58,7 @@ impl Client {
     /// # Errors
     /// Those of any request, see [`Error`].
     pub async fn stats(&self) -> Result<Vec<Counter>, Error> {
-        Ok(expect!(self.request(Request::GetStats).await?, Stats)?.counters)
+        Ok(only!(self.request(Request::GetStats).await?, Stats)?.counters)
     }
 
     /// Nodes, consensus groups and their primaries, as the node that answers knows them.
@@ -78,7 +66,7 @@ impl Client {
     /// # Errors
     /// Those of any request, see [`Error`].
     pub async fn cluster(&self) -> Result<ClusterMetadata, Error> {
-        expect!(
+        only!(
             self.request(Request::GetClusterMetadata).await?,
             ClusterMetadata
         )
@@ -93,7 +81,7 @@ impl Client {
     /// `UserNotFound`.
     pub async fn user(&self, user: impl Into<Id>) -> Result<UserDetails, Error> {
         let user = user.into().identifier("user")?;
-        expect!(self.request(GetUser { user }).await?, User)
+        only!(self.request(GetUser { user }).await?, User)
     }
 
     /// All users, in the order of their ids.
@@ -104,7 +92,7 @@ impl Client {
         let mut users: Vec<UserDetails> = Vec::new();
         loop {
             let after = users.last().map_or(UserId(0), |user| user.id);
-            let page = expect!(self.request(GetUsers { after, limit: 0 }).await?, Users)?;
+            let page = only!(self.request(GetUsers { after, limit: 0 }).await?, Users)?;
             let more = page.more && !page.users.is_empty();
             users.extend(page.users);
             if !more {
@@ -121,7 +109,7 @@ impl Client {
         check("user", name)?;
         let password = password_of(password)?;
         let name = name.to_string();
-        expect!(self.request(CreateUser { name, password }).await?, User)
+        only!(self.request(CreateUser { name, password }).await?, User)
     }
 
     /// Removes a user and ends its sessions.
@@ -192,7 +180,7 @@ impl Client {
     /// `StreamNotFound`.
     pub async fn stream(&self, stream: impl Into<Id>) -> Result<StreamDetails, Error> {
         let stream = stream.into().identifier("stream")?;
-        expect!(self.request(GetStream { stream }).await?, Stream)
+        only!(self.request(GetStream { stream }).await?, Stream)
     }
 
     /// All streams, in the order of their ids.
@@ -203,7 +191,7 @@ impl Client {
         let mut streams: Vec<StreamDetails> = Vec::new();
         loop {
             let after = streams.last().map_or(StreamId(0), |stream| stream.id);
-            let page = expect!(self.request(GetStreams { after, limit: 0 }).await?, Streams)?;
+            let page = only!(self.request(GetStreams { after, limit: 0 }).await?, Streams)?;
             let more = page.more && !page.streams.is_empty();
             streams.extend(page.streams);
             if !more {
@@ -219,7 +207,7 @@ impl Client {
     pub async fn create_stream(&self, name: &str) -> Result<StreamDetails, Error> {
         check("stream", name)?;
         let name = name.to_string();
-        expect!(self.request(CreateStream { name }).await?, Stream)
+        only!(self.request(CreateStream { name }).await?, Stream)
     }
 
     /// Removes a stream with its topics and their messages.
@@ -258,7 +246,7 @@ impl Client {
     ) -> Result<TopicDetails, Error> {
         let stream = stream.into().identifier("stream")?;
         let topic = topic.into().identifier("topic")?;
-        expect!(self.request(GetTopic { stream, topic }).await?, Topic)
+        only!(self.request(GetTopic { stream, topic }).await?, Topic)
     }
 
     /// All topics of a stream, in the order of their ids.
@@ -275,7 +263,7 @@ impl Client {
                 after,
                 limit: 0,
             };
-            let page = expect!(self.request(request).await?, Topics)?;
+            let page = only!(self.request(request).await?, Topics)?;
             let more = page.more && !page.topics.is_empty();
             topics.extend(page.topics);
             if !more {
@@ -297,7 +285,7 @@ impl Client {
         check("topic", name)?;
         let stream = stream.into().identifier("stream")?;
         let name = name.to_string();
-        expect!(
+        only!(
             self.request(CreateTopic {
                 stream,
                 name,
@@ -366,7 +354,7 @@ impl Client {
                 count,
             })
             .await?;
-        Ok(expect!(reply, PartitionsChanged)?.partitions)
+        Ok(only!(reply, PartitionsChanged)?.partitions)
     }
 
     /// Removes the last partitions of a topic with their messages, and answers how many it has now.
@@ -388,7 +376,7 @@ impl Client {
                 count,
             })
             .await?;
-        Ok(expect!(reply, PartitionsChanged)?.partitions)
+        Ok(only!(reply, PartitionsChanged)?.partitions)
     }
 }
 
@@ -414,7 +402,7 @@ impl Client {
                 consumer: Consumer::Single(consumer.to_string()),
                 partitions: partitions.iter().map(|partition| partition.id).collect(),
             };
-            for section in expect!(self.request(request).await?, Offsets)?.sections {
+            for section in only!(self.request(request).await?, Offsets)?.sections {
                 section.status.map_err(refused)?;
                 offsets.push(StoredOffset {
                     partition: section.partition,
@@ -446,7 +434,7 @@ impl Client {
                 consumer: Consumer::Single(consumer.to_string()),
                 partitions: partitions.iter().map(|partition| partition.id).collect(),
             };
-            for section in expect!(self.request(request).await?, OffsetsDeleted)?.sections {
+            for section in only!(self.request(request).await?, OffsetsDeleted)?.sections {
                 match section.status {
                     Err(failure) if failure.code != wire::ErrorCode::OffsetNotStored => {
                         return Err(refused(failure));

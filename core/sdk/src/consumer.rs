@@ -20,6 +20,7 @@ use crate::{
     id::check,
     listener::Listener,
     message::ConsumerRef,
+    waiting::{in_time, timed_out},
 };
 
 /// The name that a consumer without a name of its own is polled under. Nothing is stored under it.
@@ -295,14 +296,8 @@ impl Consumer {
             let next = shared.lock().next(shared, self.id, context);
             match next {
                 Next::Message(delivery) => {
-                    return Poll::Ready(Some(Ok(Received {
-                        inner: delivery.message,
-                        partition: delivery.partition,
-                        epoch: delivery.epoch,
-                        group: None,
-                        appended: delivery.appended,
-                        consumer: Arc::clone(&self.consumer),
-                    })));
+                    let received = Received::new(delivery, None, &self.consumer);
+                    return Poll::Ready(Some(Ok(received)));
                 }
                 Next::Wait => return Poll::Pending,
                 Next::End => self.ended = true,
@@ -415,13 +410,9 @@ impl Consumer {
         stored: oneshot::Receiver<Result<(), Error>>,
     ) -> Result<(), Error> {
         let timeout = self.client.request_timeout;
-        match tokio::time::timeout(timeout, stored).await {
-            Ok(result) => result.unwrap_or(Err(Error::Closed)),
-            Err(_) => Err(Error::TimedOut {
-                command: Command::StoreConsumerOffset,
-                waited_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
-                sent: true,
-            }),
+        match in_time(timeout, stored).await {
+            Some(stored) => stored?,
+            None => Err(timed_out(Command::StoreConsumerOffset, timeout)),
         }
     }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use wire::{
     ConsumerGroupDetails, ConsumerGroupId, ConsumerGroupOptionsUpdate, ConsumerGroupSummary,
     CreateConsumerGroup, DeleteConsumerGroup, GetConsumerGroup, GetConsumerGroups, GroupStart,
-    MemberId, OffsetsReset, PartitionId, RemoveMember, Reply, ResetConsumerOffset, ResetSection,
+    MemberId, OffsetsReset, PartitionId, RemoveMember, ResetConsumerOffset, ResetSection,
     ResetTarget, UpdateConsumerGroup,
 };
 
-use crate::{Client, Error, Id, id::check};
+use crate::{Client, Error, Id, id::check, only::only};
 
 /// Options of a consumer group. What is not set gets the server's default when the group is made, and stays
 /// when it is changed.
@@ -112,18 +112,6 @@ impl OffsetReset {
     }
 }
 
-/// The reply of the one kind that the command has.
-macro_rules! expect {
-    ($reply:expr, $kind:ident) => {
-        match $reply {
-            Reply::$kind(reply) => Ok(reply),
-            _ => Err(Error::Protocol(
-                "the server's answer is of another kind".to_string(),
-            )),
-        }
-    };
-}
-
 /// # Consumer groups
 impl Client {
     /// One consumer group: members, owners of partitions, progress. What the node that answers does not know
@@ -142,7 +130,7 @@ impl Client {
             topic: topic.into().identifier("topic")?,
             group: group.into().identifier("consumer group")?,
         };
-        expect!(self.request(request).await?, ConsumerGroupDetails)
+        only!(self.request(request).await?, ConsumerGroupDetails)
     }
 
     /// All consumer groups of a topic, in the order of their ids.
@@ -164,7 +152,7 @@ impl Client {
                 after: groups.last().map_or(ConsumerGroupId(0), |group| group.id),
                 limit: 0,
             };
-            let page = expect!(self.request(request).await?, ConsumerGroups)?;
+            let page = only!(self.request(request).await?, ConsumerGroups)?;
             let more = page.more && !page.groups.is_empty();
             groups.extend(page.groups);
             if !more {
@@ -192,7 +180,7 @@ impl Client {
             name: name.to_string(),
             options: options.update(),
         };
-        expect!(self.request(request).await?, ConsumerGroup)
+        only!(self.request(request).await?, ConsumerGroup)
     }
 
     /// Changes options of a consumer group; those that are not set stay.
@@ -212,7 +200,7 @@ impl Client {
             group: group.into().identifier("consumer group")?,
             options: options.update(),
         };
-        expect!(self.request(request).await?, ConsumerGroup)
+        only!(self.request(request).await?, ConsumerGroup)
     }
 
     /// Removes a consumer group with its stored offsets; with `force` although it has members, each of which
@@ -280,6 +268,6 @@ impl Client {
                 .map(|(partition, to)| ResetSection { partition, to })
                 .collect(),
         };
-        expect!(self.request(request).await?, OffsetsReset)
+        only!(self.request(request).await?, OffsetsReset)
     }
 }

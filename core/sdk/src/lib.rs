@@ -44,7 +44,9 @@ mod error;
 mod id;
 mod listener;
 mod message;
+mod only;
 mod producer;
+mod waiting;
 
 pub use ::client::{
     ClientError, ConsumerError, ConsumerEvent, FencingToken, GroupEvent, HeldPartition, LossReason,

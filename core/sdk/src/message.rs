@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use client::FencingToken;
+use client::{Delivery, FencingToken};
 use wire::{ConsumerGroupId, Epoch, HeaderIter, Offset, PartitionId, Timestamp};
 
 use crate::{
@@ -102,13 +102,13 @@ impl<T: Into<Bytes>> From<T> for Message {
 /// A message that was received. Its byte strings share the memory of the answer that it came in.
 #[derive(Clone, Debug)]
 pub struct Received {
-    pub(crate) inner: wire::Message,
-    pub(crate) partition: PartitionId,
-    pub(crate) epoch: Epoch,
+    inner: wire::Message,
+    partition: PartitionId,
+    epoch: Epoch,
     /// The consumer group that it was received for.
-    pub(crate) group: Option<ConsumerGroupId>,
-    pub(crate) appended: Timestamp,
-    pub(crate) consumer: Arc<ConsumerRef>,
+    group: Option<ConsumerGroupId>,
+    appended: Timestamp,
+    consumer: Arc<ConsumerRef>,
 }
 
 /// The consumer that a message came from; not kept alive by it.
@@ -119,6 +119,21 @@ pub(crate) struct ConsumerRef {
 }
 
 impl Received {
+    pub(crate) fn new(
+        delivery: Delivery,
+        group: Option<ConsumerGroupId>,
+        consumer: &Arc<ConsumerRef>,
+    ) -> Self {
+        Self {
+            inner: delivery.message,
+            partition: delivery.partition,
+            epoch: delivery.epoch,
+            group,
+            appended: delivery.appended,
+            consumer: Arc::clone(consumer),
+        }
+    }
+
     /// The payload.
     #[must_use]
     pub const fn payload(&self) -> &Bytes {

@@ -263,7 +263,8 @@ impl Network {
             return;
         };
         let node = &mut nodes[state.node];
-        let process = node.process().filter(|process| process.is_ready());
+        // Each shard takes connections from the beginning, whether the others are ready or not.
+        let process = node.process();
         let accepted = process.map(|process| process.threads.len());
         if let Some(shards) = accepted {
             // The kernel spreads connections over the shards' listeners.

@@ -1,11 +1,11 @@
 //! One partition in a consumer's hands.
 
-use alloc::{collections::VecDeque, vec::Vec};
+use alloc::vec::Vec;
 
 use wire::{Epoch, Offset, PartitionId, Timestamp};
 
-use super::{Call, Delivery};
-use crate::{chunk::Chunk, frontier::Frontier};
+use super::Delivery;
+use crate::{chunk::Chunk, fetching::Fetching, frontier::Frontier, storing::Storing};
 
 /// A partition from the moment that it is assigned until it is taken away: position, messages fetched
 /// ahead, what is processed and what is stored. Dropping it drops all of that together.
@@ -20,20 +20,11 @@ pub(super) struct Assignment {
     /// Messages below this are not wanted, though the position is: the partition did not reach so far when
     /// it was asked.
     pub(super) floor: Offset,
-    pub(super) buffer: VecDeque<Chunk>,
-    /// Bytes of the batches in `buffer`.
-    pub(super) buffered: usize,
-    /// The unanswered request for offsets or messages. An answer to any other is dropped.
-    pub(super) fetch: Option<Call>,
+    /// Messages, or the offsets, which come before.
+    pub(super) fetching: Fetching,
     /// Whether it must be the only section of a poll: another node leads it, and only such a poll is
     /// passed on.
     pub(super) alone: bool,
-    /// Nothing is fetched before this time.
-    pub(super) blocked_until: u64,
-    /// Failures in a row.
-    pub(super) failures: u32,
-    /// Nothing is fetched any more; the application was told why.
-    pub(super) faulty: bool,
     /// Whether the application chose `start` itself, so that it counts whatever is stored.
     pub(super) sought: bool,
     /// The offset behind the newest message, as far as known.
@@ -41,7 +32,9 @@ pub(super) struct Assignment {
     /// Where the consumer is finished.
     pub(super) stop: Option<Offset>,
     pub(super) frontier: Frontier,
-    pub(super) progress: Progress,
+    /// What is to be stored beside the frontier: the resolved start, or what the application named.
+    pub(super) named: Option<Offset>,
+    pub(super) storing: Storing,
 }
 
 /// Where the next poll begins.
@@ -55,27 +48,6 @@ pub(super) enum Position {
     Since(Timestamp),
 }
 
-/// What is stored, and what is to be.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Progress {
-    /// The last message processed, as the server has it.
-    pub(super) stored: Option<Offset>,
-    /// What an unanswered request stores.
-    pub(super) storing: Option<(Call, Offset)>,
-    /// What is to be stored beside the frontier: the resolved start, or what the application named.
-    pub(super) named: Option<Offset>,
-    /// Since when something is to be stored.
-    pub(super) since: Option<u64>,
-    /// Whether it is to be stored without more delay.
-    pub(super) urgent: bool,
-    /// Nothing is stored before this time.
-    pub(super) blocked_until: u64,
-    /// Failed stores in a row.
-    pub(super) failures: u32,
-    /// What the server refused for good; only a higher offset is worth another try.
-    pub(super) refused: Option<Offset>,
-}
-
 impl Assignment {
     pub(super) fn new(partition: PartitionId, epoch: Epoch, start: super::Start) -> Self {
         Self {
@@ -84,69 +56,38 @@ impl Assignment {
             position: Position::Unknown,
             start,
             floor: Offset(0),
-            buffer: VecDeque::new(),
-            buffered: 0,
-            fetch: None,
+            fetching: Fetching::default(),
             alone: false,
-            blocked_until: 0,
-            failures: 0,
-            faulty: false,
             sought: false,
             end: None,
             stop: None,
             frontier: Frontier::default(),
-            progress: Progress::default(),
+            named: None,
+            storing: Storing::default(),
         }
     }
 
-    /// Whether it may be asked for now.
-    pub(super) const fn may_fetch(&self, now: u64) -> bool {
-        self.fetch.is_none() && !self.faulty && now >= self.blocked_until
-    }
-
-    pub(super) const fn on_answered_well(&mut self) {
-        self.failures = 0;
-        self.blocked_until = 0;
-    }
-
-    /// Adds fetched batches.
-    pub(super) fn extend(&mut self, chunks: Vec<Chunk>) {
-        for mut chunk in chunks {
+    /// Adds fetched batches. Gives the bytes that they take.
+    pub(super) fn extend(&mut self, mut chunks: Vec<Chunk>) -> usize {
+        for chunk in &mut chunks {
             if let Some(stop) = self.stop {
                 chunk.to = chunk.to.min(stop);
             }
             chunk.from = chunk.from.max(self.floor);
             chunk.next = chunk.next.max(self.floor);
-            self.buffered += chunk.size;
-            self.buffer.push_back(chunk);
         }
+        self.fetching.extend(chunks)
     }
 
-    /// The next message, and the bytes of batches that are done with. There can be batches without a
-    /// wanted message.
+    /// The next message, and the bytes of batches that are done with.
     pub(super) fn take(&mut self) -> (Option<Delivery>, usize) {
-        let mut freed = 0;
-        while let Some(chunk) = self.buffer.front_mut() {
-            if let Some(message) = chunk.next_message() {
-                let delivery = Delivery {
-                    partition: self.partition,
-                    epoch: self.epoch,
-                    appended: chunk.appended,
-                    message,
-                };
-                return (Some(delivery), freed);
-            }
-            freed += chunk.size;
-            self.buffered -= chunk.size;
-            self.buffer.pop_front();
-        }
-        (None, freed)
+        self.fetching.take(self.partition, self.epoch)
     }
 
     /// The offset that is delivered next.
     fn next_offset(&self) -> Option<Offset> {
-        match (self.buffer.front(), self.position) {
-            (Some(chunk), _) => Some(chunk.next),
+        match (self.fetching.next_offset(), self.position) {
+            (Some(offset), _) => Some(offset),
             (None, Position::At(offset)) => Some(offset.max(self.floor)),
             (None, Position::Unknown | Position::Since(_)) => None,
         }
@@ -156,7 +97,7 @@ impl Assignment {
         super::Progress {
             partition: self.partition,
             next: self.next_offset(),
-            stored: self.progress.stored,
+            stored: self.storing.stored,
             end: self.end,
         }
     }
@@ -172,15 +113,11 @@ impl Assignment {
 
     /// Whether nothing more will be delivered.
     pub(super) fn is_finished(&self) -> bool {
-        self.buffer.is_empty() && (self.faulty || self.is_fetched())
+        self.fetching.is_empty() && (self.fetching.faulty || self.is_fetched())
     }
 
-    /// What is worth storing now: above what is stored, being stored, or refused.
-    pub(super) fn to_store(&self) -> Option<Offset> {
-        let progress = &self.progress;
-        let target = self.frontier.processed().max(progress.named)?;
-        let beyond = |other: Option<Offset>| other.is_none_or(|other| target > other);
-        let storing = progress.storing.map(|(_, offset)| offset);
-        (beyond(progress.stored) && beyond(storing) && beyond(progress.refused)).then_some(target)
+    /// The last message that may be stored as processed.
+    pub(super) fn processed(&self) -> Option<Offset> {
+        self.frontier.processed().max(self.named)
     }
 }

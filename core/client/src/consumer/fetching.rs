@@ -10,16 +10,13 @@ use wire::{
 
 use super::{
     Asked, Call, ClientError, Consumer, ConsumerError, ConsumerEvent, Start, StoreMode,
-    assignment::Position, is_retryable, nanoseconds, refused,
+    assignment::{Assignment, Position},
+    nanoseconds, refused,
 };
-use crate::chunk::chunks;
-
-/// Partitions in one request: servers take at least as many sections.
-const SECTIONS_MAX: usize = 128;
-
-/// The wait of a poll that takes the last place: while all others wait for partitions where nothing
-/// happens, a busy one must not have to.
-const LAST_WAIT: Duration = Duration::from_millis(20);
+use crate::{
+    chunk::chunks,
+    turns::{LAST_WAIT, SECTIONS_MAX, Wish, polled_next, share},
+};
 
 impl Consumer {
     /// Whether the topic's partitions are to be followed, and not being asked for.
@@ -53,7 +50,7 @@ impl Consumer {
                 self.on_partitions(partitions);
             }
             Ok(_) => {}
-            Err(error) if is_retryable(&error) => {
+            Err(error) if error.is_retryable() => {
                 let wait = self.config.backoff.wait(1, &mut self.random);
                 self.refresh_at = self.now.saturating_add(wait);
                 self.event(ConsumerEvent::Retrying { error });
@@ -86,7 +83,7 @@ impl Consumer {
     pub(super) fn ask_offsets(&mut self) {
         let now = self.now;
         let wanting = self.assignments.values().filter(|assignment| {
-            assignment.position == Position::Unknown && assignment.may_fetch(now)
+            assignment.position == Position::Unknown && assignment.fetching.may_begin(now)
         });
         let partitions = wanting
             .map(|assignment| assignment.partition)
@@ -110,7 +107,7 @@ impl Consumer {
     fn mark_fetching(&mut self, partitions: impl Iterator<Item = PartitionId>, call: Call) {
         for partition in partitions {
             if let Some(assignment) = self.assignments.get_mut(&partition) {
-                assignment.fetch = Some(call);
+                assignment.fetching.begin(call);
             }
         }
     }
@@ -145,9 +142,8 @@ impl Consumer {
         let mut held = Vec::new();
         for partition in asked {
             if let Some(assignment) = self.assignments.get_mut(&partition)
-                && assignment.fetch == Some(call)
+                && assignment.fetching.end(call)
             {
-                assignment.fetch = None;
                 held.push(partition);
             }
         }
@@ -159,7 +155,7 @@ impl Consumer {
         for partition in partitions {
             if let Some(assignment) = self.assignments.get(partition)
                 && assignment.position == Position::Unknown
-                && assignment.may_fetch(self.now)
+                && assignment.fetching.may_begin(self.now)
             {
                 self.block(*partition);
             }
@@ -176,7 +172,7 @@ impl Consumer {
         if partitions.is_empty() {
             return;
         }
-        if !is_retryable(&error) {
+        if !error.is_retryable() {
             return self.fail(ConsumerError::Request(error));
         }
         self.block_all(partitions);
@@ -194,10 +190,10 @@ impl Consumer {
         let Some(assignment) = self.assignments.get_mut(&partition) else {
             return;
         };
-        assignment.on_answered_well();
+        assignment.fetching.succeed();
         assignment.end = Some(section.end);
         assignment.stop = stop_at_end.then_some(section.end);
-        assignment.progress.stored = section.stored;
+        assignment.storing.stored = section.stored;
         let stored = section.stored.filter(|_| resume && !assignment.sought);
         if let Some(stored) = stored {
             assignment.position = Position::At(stored.next());
@@ -214,8 +210,8 @@ impl Consumer {
                 let from = Offset(section.end.0.saturating_sub(count)).max(section.start);
                 // Resolved once and for all: the next start goes on from here.
                 if keeps && resume && !assignment.sought && from.0 > 0 {
-                    assignment.progress.named = Some(Offset(from.0 - 1));
-                    assignment.progress.urgent = true;
+                    assignment.named = Some(Offset(from.0 - 1));
+                    assignment.storing.urgent = true;
                 }
                 Position::At(from)
             }
@@ -245,33 +241,26 @@ impl Consumer {
 
     /// The partitions to be polled now, beginning with the one whose turn it is.
     fn next_sections(&mut self) -> Vec<(PartitionId, Position)> {
-        let share = match self.config.store {
-            // What is fetched counts as delivered, so nothing is fetched ahead.
-            StoreMode::BeforeDelivery => 1,
-            StoreMode::Processed | StoreMode::Manual | StoreMode::Never => {
-                (self.config.buffer_size_max / self.assignments.len().max(1)).max(1)
+        let (store, size_max) = (self.config.store, self.config.buffer_size_max);
+        let share = share(store, size_max, self.assignments.len());
+        let now = self.now;
+        let wish = |assignment: &Assignment| {
+            let wanted = assignment.position != Position::Unknown && !assignment.is_fetched();
+            if !wanted || !assignment.fetching.may_begin(now) || assignment.fetching.size() >= share
+            {
+                Wish::None
+            } else if assignment.alone {
+                Wish::PolledAlone
+            } else {
+                Wish::Polled
             }
         };
-        let mut sections = Vec::new();
-        let later = self.assignments.range(self.poll_cursor..);
-        let earlier = self.assignments.range(..self.poll_cursor);
-        for (partition, assignment) in later.chain(earlier) {
-            let wanted = assignment.position != Position::Unknown && !assignment.is_fetched();
-            if !wanted || !assignment.may_fetch(self.now) || assignment.buffered >= share {
-                continue;
-            }
-            if assignment.alone && !sections.is_empty() {
-                continue;
-            }
-            sections.push((*partition, assignment.position));
-            if assignment.alone || sections.len() == SECTIONS_MAX {
-                break;
-            }
-        }
-        if let Some((first, _)) = sections.first() {
-            self.poll_cursor = PartitionId(first.0.saturating_add(1));
-        }
-        sections
+        let polled = polled_next(&self.assignments, &mut self.poll_cursor, wish);
+        let polled = polled.into_iter().filter_map(|partition| {
+            let assignment = self.assignments.get(&partition)?;
+            Some((partition, assignment.position))
+        });
+        polled.collect()
     }
 
     fn submit_poll(&mut self, sections: Vec<(PartitionId, Position)>, last: bool) {
@@ -363,18 +352,16 @@ impl Consumer {
         let Some(assignment) = self.assignments.get_mut(&partition) else {
             return;
         };
-        assignment.on_answered_well();
+        assignment.fetching.succeed();
         assignment.end = Some(section.end);
-        assignment.progress.stored = assignment.progress.stored.max(section.stored);
+        assignment.storing.stored = assignment.storing.stored.max(section.stored);
         // Until there is a message the place of a time is open: the next one may still be too early.
         if section.next > section.from || matches!(asked, Position::At(_)) || stop_at_end {
             assignment.position = Position::At(section.next);
         }
         // There should have been something: do not press for it.
         let starved = stop_at_end && section.next == section.from && !assignment.is_fetched();
-        let before = assignment.buffered;
-        assignment.extend(chunks);
-        self.buffered += assignment.buffered - before;
+        self.buffered += assignment.extend(chunks);
         if starved {
             self.block(partition);
         }

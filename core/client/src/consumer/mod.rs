@@ -16,13 +16,10 @@ use wire::{
     Timestamp,
 };
 
-use crate::{Call, ClientError, nanoseconds, random::Random};
+use crate::{Call, ClientError, nanoseconds, random::Random, turns::Turn};
 
 use assignment::{Assignment, Position};
 pub use config::{ConsumerConfig, Start, StoreMode};
-
-/// Messages of one partition that are delivered in a row before another partition has its turn.
-const RUN_MAX: u32 = 64;
 
 /// A message for the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,8 +168,8 @@ pub struct Consumer {
     partitions_known: bool,
     /// The partition that comes first in the next poll.
     poll_cursor: PartitionId,
-    /// The partition that messages are delivered from, and how many were in a row.
-    delivering: (PartitionId, u32),
+    /// The partition that messages are delivered from.
+    turn: Turn,
     /// The message delivered last, until it counts as processed.
     unsettled: Option<(PartitionId, Offset)>,
     /// Bytes of batches fetched ahead.
@@ -213,7 +210,7 @@ impl Consumer {
             refresh_at: now.monotonic,
             partitions_known: given.is_some(),
             poll_cursor: PartitionId(0),
-            delivering: (PartitionId(0), 0),
+            turn: Turn::FIRST,
             unsettled: None,
             buffered: 0,
             failed: false,
@@ -298,9 +295,9 @@ impl Consumer {
             return false;
         };
         assignment.frontier.acknowledge_through(offset);
-        assignment.progress.named = assignment.progress.named.max(Some(offset));
-        assignment.progress.refused = None;
-        assignment.progress.urgent = true;
+        assignment.named = assignment.named.max(Some(offset));
+        assignment.storing.refused = None;
+        assignment.storing.urgent = true;
         self.note_progress(partition);
         self.drive();
         true
@@ -327,7 +324,7 @@ impl Consumer {
         };
         let mut assignment = Assignment::new(partition, old.epoch, start);
         assignment.sought = true;
-        assignment.progress.stored = old.progress.stored;
+        assignment.storing.stored = old.storing.stored;
         self.remove(partition);
         self.assignments.insert(partition, assignment);
         if self
@@ -359,7 +356,8 @@ impl Consumer {
     pub fn is_stored(&self) -> bool {
         let mut assignments = self.assignments.values();
         assignments.all(|assignment| {
-            assignment.progress.storing.is_none() && assignment.to_store().is_none()
+            let processed = assignment.processed();
+            assignment.storing.call.is_none() && assignment.storing.to_store(processed).is_none()
         })
     }
 
@@ -383,7 +381,7 @@ impl Consumer {
 
     fn remove(&mut self, partition: PartitionId) {
         if let Some(assignment) = self.assignments.remove(&partition) {
-            self.buffered -= assignment.buffered;
+            self.buffered -= assignment.fetching.size();
         }
     }
 
@@ -404,7 +402,7 @@ impl Consumer {
         }
         let refresh = self.wants_refresh().then_some(self.refresh_at);
         let assignments = self.assignments.values().filter_map(|assignment| {
-            let unblocked = Some(assignment.blocked_until).filter(|time| *time > self.now);
+            let unblocked = Some(assignment.fetching.blocked_until).filter(|time| *time > self.now);
             let store = self.store_deadline(assignment);
             unblocked.into_iter().chain(store).min()
         });
@@ -412,24 +410,8 @@ impl Consumer {
     }
 
     fn take_message(&mut self) -> Option<Delivery> {
-        let (current, run) = self.delivering;
-        let from = if run < RUN_MAX {
-            current
-        } else {
-            PartitionId(current.0 + 1)
-        };
-        let later = self.assignments.range(from..);
-        let earlier = self.assignments.range(..from);
-        let mut turn = later
-            .chain(earlier)
-            .filter(|(_, assignment)| !assignment.buffer.is_empty());
-        let partition = turn.next().map(|(partition, _)| *partition)?;
-        let run = if partition == current && run < RUN_MAX {
-            run + 1
-        } else {
-            1
-        };
-        self.delivering = (partition, run);
+        let turn = &mut self.turn;
+        let partition = turn.pass(&self.assignments, |own| !own.fetching.is_empty())?;
         let assignment = self.assignments.get_mut(&partition)?;
         let (delivery, freed) = assignment.take();
         self.buffered -= freed;
@@ -474,7 +456,7 @@ impl Consumer {
     /// A partition cannot be read any more.
     fn fail_partition(&mut self, partition: PartitionId, error: ConsumerError) {
         if let Some(assignment) = self.assignments.get_mut(&partition) {
-            assignment.faulty = true;
+            assignment.fetching.faulty = true;
             self.event(ConsumerEvent::PartitionFailed { partition, error });
         }
     }
@@ -500,25 +482,15 @@ impl Consumer {
         let Some(assignment) = self.assignments.get_mut(&partition) else {
             return;
         };
-        assignment.failures = assignment.failures.saturating_add(1);
-        let wait = self
-            .config
-            .backoff
-            .wait(assignment.failures, &mut self.random);
-        assignment.blocked_until = self.now.saturating_add(wait);
-    }
-}
-
-/// Whether what failed is worth another try.
-fn is_retryable(error: &ClientError) -> bool {
-    match error.class() {
-        crate::ErrorClass::Retryable | crate::ErrorClass::SessionLost => true,
-        crate::ErrorClass::Fatal => false,
+        let backoff = &self.config.backoff;
+        assignment
+            .fetching
+            .fail(self.now, backoff, &mut self.random);
     }
 }
 
 /// The refusal of one section, as an error.
-fn refused(failure: Failure) -> ConsumerError {
+pub(crate) const fn refused(failure: Failure) -> ConsumerError {
     ConsumerError::Request(ClientError::Refused(failure))
 }
 

@@ -7,11 +7,9 @@ use wire::{Offset, PartitionId, Reply, StoreConsumerOffset, StoreResult, StoreSe
 
 use super::{
     Asked, Call, ClientError, Consumer, ConsumerError, ConsumerEvent, StoreMode,
-    assignment::Assignment, is_retryable, nanoseconds,
+    assignment::Assignment, nanoseconds,
 };
-
-/// Partitions in one request: servers take at least as many sections.
-const SECTIONS_MAX: usize = 128;
+use crate::{storing::Pace, turns::SECTIONS_MAX};
 
 impl Consumer {
     pub(super) fn identity(&self) -> wire::Consumer {
@@ -20,24 +18,18 @@ impl Consumer {
 
     pub(super) fn on_flush(&mut self) {
         for assignment in self.assignments.values_mut() {
-            assignment.progress.urgent |= assignment.to_store().is_some();
+            assignment.storing.hurry(assignment.processed());
         }
     }
 
     /// Something may be there to be stored from now on.
     pub(super) fn note_progress(&mut self, partition: PartitionId) {
-        let now = self.now;
-        if let Some(assignment) = self.assignments.get_mut(&partition)
-            && assignment.progress.since.is_none()
-            && assignment.to_store().is_some()
-        {
-            assignment.progress.since = Some(now);
-            let store = self
-                .assignments
-                .get(&partition)
-                .and_then(|own| self.store_deadline(own));
-            self.due = self.due.into_iter().chain(store).min();
+        if let Some(assignment) = self.assignments.get_mut(&partition) {
+            assignment.storing.note(self.now, assignment.processed());
         }
+        let assignment = self.assignments.get(&partition);
+        let store = assignment.and_then(|own| self.store_deadline(own));
+        self.due = self.due.into_iter().chain(store).min();
     }
 
     /// Whether something of a partition is to be stored at once.
@@ -50,19 +42,15 @@ impl Consumer {
     /// When what is processed in a partition is stored; `None` when nothing is to be, or a request is
     /// under way.
     pub(super) fn store_deadline(&self, assignment: &Assignment) -> Option<u64> {
-        let progress = &assignment.progress;
-        if self.config.store == StoreMode::Never || progress.storing.is_some() {
+        if self.config.store == StoreMode::Never {
             return None;
         }
-        let target = assignment.to_store()?;
-        let unstored = target.0 + 1 - progress.stored.map_or(0, |stored| stored.0 + 1);
-        let since = progress.since.unwrap_or(self.now);
-        let due = if progress.urgent || unstored >= self.config.store_messages {
-            since
-        } else {
-            since.saturating_add(nanoseconds(self.config.store_interval))
+        let pace = Pace {
+            interval: nanoseconds(self.config.store_interval),
+            messages: self.config.store_messages,
         };
-        Some(due.max(progress.blocked_until))
+        let processed = assignment.processed();
+        assignment.storing.deadline(self.now, processed, pace)
     }
 
     /// Stores what is due, and with it what would be due soon.
@@ -73,10 +61,10 @@ impl Consumer {
         }
         let ready = self.assignments.values().filter(|assignment| {
             self.store_deadline(assignment).is_some()
-                && assignment.progress.blocked_until <= self.now
+                && assignment.storing.blocked_until <= self.now
         });
         let sections = ready.filter_map(|assignment| {
-            let offset = assignment.to_store()?;
+            let offset = assignment.storing.to_store(assignment.processed())?;
             Some(StoreSection {
                 partition: assignment.partition,
                 epoch: assignment.epoch,
@@ -97,9 +85,7 @@ impl Consumer {
         let call = self.submit(request.into(), Duration::ZERO);
         for (partition, offset) in &stored {
             if let Some(assignment) = self.assignments.get_mut(partition) {
-                assignment.progress.storing = Some((call, *offset));
-                assignment.progress.since = None;
-                assignment.progress.urgent = false;
+                assignment.storing.begin(call, *offset);
             }
         }
         self.calls.insert(call, Asked::Store(stored));
@@ -115,9 +101,8 @@ impl Consumer {
         let mut held = Vec::new();
         for (partition, offset) in asked {
             if let Some(assignment) = self.assignments.get_mut(partition)
-                && assignment.progress.storing == Some((call, *offset))
+                && assignment.storing.end(call, *offset)
             {
-                assignment.progress.storing = None;
                 held.push((*partition, *offset));
             }
         }
@@ -132,7 +117,7 @@ impl Consumer {
             }
             Ok(_) => {}
             // Whether it was stored is not known: it is stored again.
-            Err(error) if is_retryable(&error) => {
+            Err(error) if error.is_retryable() => {
                 for (partition, _) in held {
                     self.block_store(partition);
                 }
@@ -149,8 +134,7 @@ impl Consumer {
         };
         match section.status {
             Ok(()) => {
-                assignment.progress.stored = assignment.progress.stored.max(section.stored);
-                assignment.progress.failures = 0;
+                assignment.storing.succeed(section.stored);
                 self.note_progress(partition);
             }
             Err(failure) if failure.code.retryable() => {
@@ -160,7 +144,7 @@ impl Consumer {
                 });
             }
             Err(failure) => {
-                assignment.progress.refused = assignment.progress.refused.max(Some(offset));
+                assignment.storing.refused = assignment.storing.refused.max(Some(offset));
                 self.event(ConsumerEvent::StoreRefused {
                     partition,
                     offset,
@@ -171,17 +155,9 @@ impl Consumer {
     }
 
     fn block_store(&mut self, partition: PartitionId) {
-        let Some(assignment) = self.assignments.get_mut(&partition) else {
-            return;
-        };
-        let progress = &mut assignment.progress;
-        progress.failures = progress.failures.saturating_add(1);
-        let wait = self
-            .config
-            .backoff
-            .wait(progress.failures, &mut self.random);
-        progress.blocked_until = self.now.saturating_add(wait);
-        progress.since = Some(self.now);
-        progress.urgent = true;
+        if let Some(assignment) = self.assignments.get_mut(&partition) {
+            let backoff = &self.config.backoff;
+            assignment.storing.fail(self.now, backoff, &mut self.random);
+        }
     }
 }

@@ -1,18 +1,16 @@
 //! Polls.
 
 use alloc::vec::Vec;
-use core::time::Duration;
 
 use wire::{Failure, Offset, PartitionId, PollMessages, PollResult, PollSection, Reply};
 
 use super::{
-    Asked, Call, ClientError, GroupConsumer, GroupEvent, Refusal, SECTIONS_MAX, StoreMode, refused,
+    Asked, Call, ClientError, GroupConsumer, GroupEvent, Holding, Refusal, StoreMode, refused,
 };
-use crate::chunk::chunks;
-
-/// The wait of a poll that takes the last place: while all others wait for partitions where nothing
-/// happens, a busy one must not have to.
-const LAST_WAIT: Duration = Duration::from_millis(20);
+use crate::{
+    chunk::chunks,
+    turns::{LAST_WAIT, Wish, polled_next, share},
+};
 
 impl GroupConsumer {
     /// Sends the polls that the buffers have room for.
@@ -36,32 +34,19 @@ impl GroupConsumer {
 
     /// The partitions to be polled now, beginning with the one whose turn it is.
     fn next_sections(&mut self) -> Vec<PartitionId> {
-        let share = match self.config.store {
-            // What is fetched counts as delivered, so nothing is fetched ahead.
-            StoreMode::BeforeDelivery => 1,
-            StoreMode::Processed | StoreMode::Manual | StoreMode::Never => {
-                (self.config.buffer_size_max / self.held.len().max(1)).max(1)
+        let (store, size_max) = (self.config.store, self.config.buffer_size_max);
+        let share = share(store, size_max, self.held.len());
+        let now = self.now;
+        let wish = |holding: &Holding| {
+            if !holding.may_fetch(now) || holding.fetching.size() >= share {
+                Wish::None
+            } else if holding.alone {
+                Wish::PolledAlone
+            } else {
+                Wish::Polled
             }
         };
-        let mut sections = Vec::new();
-        let later = self.held.range(self.poll_cursor..);
-        let earlier = self.held.range(..self.poll_cursor);
-        for (partition, holding) in later.chain(earlier) {
-            if !holding.may_fetch(self.now) || holding.buffered >= share {
-                continue;
-            }
-            if holding.alone && !sections.is_empty() {
-                continue;
-            }
-            sections.push(*partition);
-            if holding.alone || sections.len() == SECTIONS_MAX {
-                break;
-            }
-        }
-        if let Some(first) = sections.first() {
-            self.poll_cursor = PartitionId(first.0.saturating_add(1));
-        }
-        sections
+        polled_next(&self.held, &mut self.poll_cursor, wish)
     }
 
     fn submit_poll(&mut self, partitions: &[PartitionId], last: bool) {
@@ -96,7 +81,7 @@ impl GroupConsumer {
         let call = self.submit(request.into(), Asked::Messages(asked), wait);
         for partition in partitions {
             if let Some(holding) = self.held.get_mut(partition) {
-                holding.fetch = Some(call);
+                holding.fetching.begin(call);
             }
         }
     }
@@ -111,9 +96,8 @@ impl GroupConsumer {
         let mut waiting = Vec::new();
         for (partition, position) in asked {
             if let Some(holding) = self.held.get_mut(partition)
-                && holding.fetch == Some(call)
+                && holding.fetching.end(call)
             {
-                holding.fetch = None;
                 waiting.push((*partition, *position));
             }
         }
@@ -145,14 +129,9 @@ impl GroupConsumer {
 
     /// Leaves a partition alone for a while after a failure.
     fn block(&mut self, partition: PartitionId) {
-        let Some(holding) = self.held.get_mut(&partition) else {
-            return;
-        };
-        holding.failures = holding.failures.saturating_add(1);
-        let failures = holding.failures;
-        let until = self.backoff(failures);
         if let Some(holding) = self.held.get_mut(&partition) {
-            holding.blocked_until = until;
+            let backoff = &self.config.backoff;
+            holding.fetching.fail(self.now, backoff, &mut self.random);
         }
     }
 
@@ -183,14 +162,11 @@ impl GroupConsumer {
         let Some(holding) = self.held.get_mut(&partition) else {
             return;
         };
-        holding.failures = 0;
-        holding.blocked_until = 0;
+        holding.fetching.succeed();
         holding.end = Some(section.end);
-        holding.progress.stored = holding.progress.stored.max(section.stored);
+        holding.storing.stored = holding.storing.stored.max(section.stored);
         holding.position = Some(section.next);
-        let before = holding.buffered;
-        holding.extend(chunks);
-        self.buffered += holding.buffered - before;
+        self.buffered += holding.fetching.extend(chunks);
         if self.buffered > 0 {
             self.idle_since.get_or_insert(self.now);
         }

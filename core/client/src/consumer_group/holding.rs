@@ -1,10 +1,8 @@
 //! One partition in a member's hands.
 
-use alloc::{collections::VecDeque, vec::Vec};
-
 use wire::{AssignedPartition, Epoch, Incarnation, Offset, PartitionId, PollStrategy};
 
-use crate::{Call, Delivery, StoreMode, chunk::Chunk, frontier::Frontier};
+use crate::{Call, Delivery, StoreMode, fetching::Fetching, frontier::Frontier, storing::Storing};
 
 /// One ownership of a partition, from the assignment that names it until it is given up or lost. Dropping it
 /// drops position, messages and frontier together, so that nothing of it reaches the next ownership.
@@ -22,25 +20,16 @@ pub(super) struct Holding {
     pub(super) told: bool,
     /// Where the next poll begins; `None`: behind the stored offset, which the server knows.
     pub(super) position: Option<Offset>,
-    pub(super) buffer: VecDeque<Chunk>,
-    /// Bytes of the batches in `buffer`.
-    pub(super) buffered: usize,
-    /// The unanswered poll. An answer to any other is dropped.
-    pub(super) fetch: Option<Call>,
+    pub(super) fetching: Fetching,
     /// Whether it must be alone in a request: another node leads it, and only such a request is passed on.
     pub(super) alone: bool,
-    /// Nothing is fetched before this time.
-    pub(super) blocked_until: u64,
-    /// Failed polls in a row.
-    pub(super) failures: u32,
-    /// Nothing is fetched any more; the application was told why.
-    pub(super) faulty: bool,
     /// Nothing is fetched or handed out at the application's wish.
     pub(super) paused: bool,
     /// The offset behind the newest message, as far as known.
     pub(super) end: Option<Offset>,
     pub(super) frontier: Frontier,
-    pub(super) progress: Progress,
+    /// By stores and releases.
+    pub(super) storing: Storing,
 }
 
 /// What becomes of it.
@@ -68,25 +57,6 @@ pub(super) enum State {
     Released,
 }
 
-/// What is stored, and what is to be.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Progress {
-    /// The last message processed, as the server has it.
-    pub(super) stored: Option<Offset>,
-    /// What an unanswered request stores.
-    pub(super) storing: Option<(Call, Offset)>,
-    /// Since when something is to be stored.
-    pub(super) since: Option<u64>,
-    /// Whether it is to be stored without more delay.
-    pub(super) urgent: bool,
-    /// Nothing is stored or released before this time.
-    pub(super) blocked_until: u64,
-    /// Failed stores and releases in a row.
-    pub(super) failures: u32,
-    /// What the server refused for good; only a higher offset is worth another try.
-    pub(super) refused: Option<Offset>,
-}
-
 impl Holding {
     pub(super) fn new(assigned: &AssignedPartition) -> Self {
         Self {
@@ -97,17 +67,12 @@ impl Holding {
             state: State::Owned,
             told: false,
             position: None,
-            buffer: VecDeque::new(),
-            buffered: 0,
-            fetch: None,
+            fetching: Fetching::default(),
             alone: false,
-            blocked_until: 0,
-            failures: 0,
-            faulty: false,
             paused: false,
             end: None,
             frontier: Frontier::default(),
-            progress: Progress::default(),
+            storing: Storing::default(),
         }
     }
 
@@ -118,11 +83,7 @@ impl Holding {
 
     /// Whether it may be asked for now.
     pub(super) fn may_fetch(&self, now: u64) -> bool {
-        self.state == State::Owned
-            && self.fetch.is_none()
-            && !self.faulty
-            && !self.paused
-            && now >= self.blocked_until
+        self.state == State::Owned && !self.paused && self.fetching.may_begin(now)
     }
 
     pub(super) fn strategy(&self) -> PollStrategy {
@@ -130,48 +91,21 @@ impl Holding {
             .map_or(PollStrategy::Next, PollStrategy::Offset)
     }
 
-    pub(super) fn extend(&mut self, chunks: Vec<Chunk>) {
-        for chunk in chunks {
-            self.buffered += chunk.size;
-            self.buffer.push_back(chunk);
-        }
-    }
-
     /// The next message, and the bytes of batches that are done with.
     pub(super) fn take(&mut self) -> (Option<Delivery>, usize) {
-        let mut freed = 0;
-        while let Some(chunk) = self.buffer.front_mut() {
-            if let Some(message) = chunk.next_message() {
-                let delivery = Delivery {
-                    partition: self.partition,
-                    epoch: self.epoch,
-                    appended: chunk.appended,
-                    message,
-                };
-                return (Some(delivery), freed);
-            }
-            freed += chunk.size;
-            self.buffered -= chunk.size;
-            self.buffer.pop_front();
-        }
-        (None, freed)
+        self.fetching.take(self.partition, self.epoch)
     }
 
     /// The offset that is handed out next, where it is known.
     pub(super) fn next_offset(&self) -> Option<Offset> {
-        self.buffer
-            .front()
-            .map(|chunk| chunk.next)
-            .or(self.position)
+        self.fetching.next_offset().or(self.position)
     }
 
     /// Forgets what was fetched and not handed out: it is fetched again if reading goes on. Gives the bytes
     /// that it took.
     pub(super) fn drop_fetched(&mut self) -> usize {
         self.position = self.next_offset();
-        self.buffer.clear();
-        self.fetch = None;
-        core::mem::take(&mut self.buffered)
+        self.fetching.clear()
     }
 
     /// Goes on at another offset. Gives the bytes that what was fetched took.
@@ -179,8 +113,8 @@ impl Holding {
         let freed = self.drop_fetched();
         self.position = Some(offset);
         self.frontier.leap();
-        self.faulty = false;
-        self.blocked_until = 0;
+        self.fetching.faulty = false;
+        self.fetching.succeed();
         freed
     }
 
@@ -188,7 +122,7 @@ impl Holding {
     pub(super) fn is_finished(&self, store: StoreMode) -> bool {
         match store {
             // What was served counts as processed, so that nobody else will get it.
-            StoreMode::BeforeDelivery => self.buffer.is_empty() && self.fetch.is_none(),
+            StoreMode::BeforeDelivery => self.fetching.is_idle(),
             StoreMode::Processed | StoreMode::Manual | StoreMode::Never => {
                 self.frontier.is_settled()
             }
@@ -197,15 +131,12 @@ impl Holding {
 
     /// What is processed and not known to be stored.
     pub(super) fn unstored(&self) -> Option<Offset> {
-        let processed = self.frontier.processed()?;
-        let known = self.progress.stored.max(self.progress.refused);
-        (Some(processed) > known).then_some(processed)
+        self.storing.unstored(self.frontier.processed())
     }
 
     /// What is worth storing now: what is not being stored either.
     pub(super) fn to_store(&self) -> Option<Offset> {
-        let storing = self.progress.storing.map(|(_, offset)| offset);
-        self.unstored().filter(|offset| Some(*offset) > storing)
+        self.storing.to_store(self.frontier.processed())
     }
 
     /// Whether it may still be stored for.

@@ -5,8 +5,7 @@ use core::time::Duration;
 use wire::{Epoch, LeaveConsumerGroup, Reply};
 
 use super::{
-    Asked, Call, ClientError, GroupConsumer, GroupEvent, LossReason, Phase, State, is_retryable,
-    nanoseconds,
+    Asked, Call, ClientError, GroupConsumer, GroupEvent, LossReason, Phase, State, nanoseconds,
 };
 
 /// The longest wait for what is processed to be stored when a stalled consumer leaves.
@@ -176,7 +175,7 @@ impl GroupConsumer {
     /// does not read them, for as long as the session lives.
     pub(super) fn on_leave_answered(&mut self, result: Result<Reply, ClientError>) {
         match (result, &mut self.phase) {
-            (Err(error), Phase::Leaving(leaving)) if is_retryable(&error) => {
+            (Err(error), Phase::Leaving(leaving)) if error.is_retryable() => {
                 leaving.call = None;
                 leaving.failures = leaving.failures.saturating_add(1);
                 let failures = leaving.failures;

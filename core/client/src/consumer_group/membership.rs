@@ -11,7 +11,7 @@ use wire::{
 
 use super::{
     Asked, ClientError, ConsumerError, GroupConsumer, GroupEvent, Holding, LossReason, Membership,
-    Phase, State, StoreMode, is_retryable, nanoseconds, refused,
+    Phase, State, StoreMode, nanoseconds, refused,
 };
 
 /// An assignment without a partition that was refused as no longer owned should come within a few of these
@@ -125,7 +125,7 @@ impl GroupConsumer {
     }
 
     fn on_join_failed(&mut self, error: ClientError) {
-        if !is_retryable(&error) {
+        if !error.is_retryable() {
             return self.fail(ConsumerError::Request(error));
         }
         self.event(GroupEvent::Retrying { error });
@@ -421,8 +421,7 @@ impl GroupConsumer {
     /// Hands what is still to be handed out of the partition's last ownership over to the next.
     fn move_served(&mut self, partition: PartitionId, next: &mut Holding) {
         if let Some(old) = self.held.get_mut(&partition) {
-            next.buffer = core::mem::take(&mut old.buffer);
-            next.buffered = core::mem::take(&mut old.buffered);
+            next.fetching.take_over(&mut old.fetching);
         }
     }
 

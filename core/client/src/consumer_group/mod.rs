@@ -15,24 +15,19 @@ use alloc::{
 use core::time::Duration;
 
 use wire::{
-    ConsumerGroupId, Epoch, ErrorCode, Failure, Generation, Identifier, MemberId, Offset,
-    PartitionId, Reply, Request, StreamId, Time, TopicId,
+    ConsumerGroupId, Epoch, ErrorCode, Generation, Identifier, MemberId, Offset, PartitionId,
+    Reply, Request, StreamId, Time, TopicId,
 };
 
 use crate::{
-    Call, ClientError, ConsumerError, Delivery, ErrorClass, StoreMode, nanoseconds, random::Random,
+    Call, ClientError, ConsumerError, Delivery, StoreMode, consumer::refused, nanoseconds,
+    random::Random, turns::Turn,
 };
 
 pub use config::GroupConsumerConfig;
 pub use event::{FencingToken, GroupEffect, GroupEvent, GroupInput, LossReason};
 use holding::{Holding, State};
 use leaving::Leaving;
-
-/// Messages of one partition that are handed out in a row before another partition has its turn.
-const RUN_MAX: u32 = 64;
-
-/// Partitions in one request: servers take at least as many sections.
-const SECTIONS_MAX: usize = 128;
 
 /// A partition that a member has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +70,8 @@ pub struct GroupConsumer {
     sync: Sync,
     /// The partition that comes first in the next poll.
     poll_cursor: PartitionId,
-    /// The partition that messages are handed out from, and how many were in a row.
-    delivering: (PartitionId, u32),
+    /// The partition that messages are handed out from.
+    turn: Turn,
     /// The message handed out last, until it counts as processed.
     unsettled: Option<(PartitionId, Epoch, Offset)>,
     /// Bytes of batches fetched ahead.
@@ -169,7 +164,7 @@ impl GroupConsumer {
             calls: BTreeMap::new(),
             sync: Sync::default(),
             poll_cursor: PartitionId(0),
-            delivering: (PartitionId(0), 0),
+            turn: Turn::FIRST,
             unsettled: None,
             buffered: 0,
             idle_since: None,
@@ -310,7 +305,7 @@ impl GroupConsumer {
         told.map(|holding| HeldPartition {
             token: self.token(holding),
             next: holding.next_offset(),
-            stored: holding.progress.stored,
+            stored: holding.storing.stored,
             end: holding.end,
             revoking: holding.state != State::Owned,
             paused: holding.paused,
@@ -322,7 +317,7 @@ impl GroupConsumer {
     pub fn is_stored(&self) -> bool {
         self.held.values().all(|holding| {
             let releasing = matches!(holding.state, State::Releasing { .. });
-            !releasing && holding.progress.storing.is_none() && holding.unstored().is_none()
+            !releasing && holding.storing.call.is_none() && holding.unstored().is_none()
         })
     }
 
@@ -429,7 +424,7 @@ impl GroupConsumer {
         };
         let busy = self.is_storing();
         let holdings = self.held.values().filter_map(|holding| {
-            let unblocked = Some(holding.blocked_until).filter(|time| *time > self.now);
+            let unblocked = Some(holding.fetching.blocked_until).filter(|time| *time > self.now);
             // What shares its requests waits for the one under way.
             let waits = busy && !holding.alone;
             let store = self.store_deadline(holding).filter(|_| !waits);
@@ -441,24 +436,8 @@ impl GroupConsumer {
     }
 
     fn take_message(&mut self) -> Option<Delivery> {
-        let (current, run) = self.delivering;
-        let from = if run < RUN_MAX {
-            current
-        } else {
-            PartitionId(current.0.saturating_add(1))
-        };
-        let later = self.held.range(from..);
-        let earlier = self.held.range(..from);
-        let mut turn = later
-            .chain(earlier)
-            .filter(|(_, holding)| !holding.buffer.is_empty() && !holding.paused);
-        let partition = turn.next().map(|(partition, _)| *partition)?;
-        let run = if partition == current && run < RUN_MAX {
-            run + 1
-        } else {
-            1
-        };
-        self.delivering = (partition, run);
+        let is_ready = |own: &Holding| !own.fetching.is_empty() && !own.paused;
+        let partition = self.turn.pass(&self.held, is_ready)?;
         let holding = self.held.get_mut(&partition)?;
         let (delivery, freed) = holding.take();
         self.buffered -= freed;
@@ -503,7 +482,7 @@ impl GroupConsumer {
             self.on_membership_ended(failure.clone());
             return false;
         }
-        if !is_retryable(&error) {
+        if !error.is_retryable() {
             self.fail(ConsumerError::Request(error));
             return false;
         }
@@ -524,7 +503,7 @@ impl GroupConsumer {
     /// A partition cannot be read any more.
     fn fail_partition(&mut self, partition: PartitionId, error: ConsumerError) {
         if let Some(holding) = self.held.get_mut(&partition) {
-            holding.faulty = true;
+            holding.fetching.faulty = true;
             self.event(GroupEvent::PartitionFailed { partition, error });
         }
     }
@@ -534,7 +513,7 @@ impl GroupConsumer {
         let Some(holding) = self.held.remove(&partition) else {
             return;
         };
-        self.buffered -= holding.buffered;
+        self.buffered -= holding.fetching.size();
         let unsettled = self.unsettled.filter(|(own, ..)| *own != partition);
         self.unsettled = unsettled;
         if self.buffered == 0 && self.held.values().all(|own| own.frontier.is_settled()) {
@@ -604,14 +583,6 @@ impl Phase {
     }
 }
 
-/// Whether what failed is worth another try.
-const fn is_retryable(error: &ClientError) -> bool {
-    match error.class() {
-        ErrorClass::Retryable | ErrorClass::SessionLost => true,
-        ErrorClass::Fatal => false,
-    }
-}
-
 /// What the refusal of one partition means for a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
@@ -651,11 +622,6 @@ impl Refusal {
             None => Self::Other,
         }
     }
-}
-
-/// The refusal of one section, as an error.
-const fn refused(failure: Failure) -> ConsumerError {
-    ConsumerError::Request(ClientError::Refused(failure))
 }
 
 #[cfg(test)]

@@ -9,14 +9,15 @@ use wire::{
 };
 
 use super::{
-    Asked, Call, ClientError, GroupConsumer, GroupEvent, Holding, Refusal, SECTIONS_MAX, State,
-    StoreMode, nanoseconds, refused,
+    Asked, Call, ClientError, GroupConsumer, GroupEvent, Holding, Refusal, State, StoreMode,
+    nanoseconds, refused,
 };
+use crate::{storing::Pace, turns::SECTIONS_MAX};
 
 impl GroupConsumer {
     pub(super) fn on_flush(&mut self) {
         for holding in self.held.values_mut() {
-            holding.progress.urgent |= holding.to_store().is_some();
+            holding.storing.hurry(holding.frontier.processed());
         }
     }
 
@@ -25,9 +26,7 @@ impl GroupConsumer {
         let Some(holding) = self.held.get_mut(&partition) else {
             return;
         };
-        if holding.progress.since.is_none() && holding.to_store().is_some() {
-            holding.progress.since = Some(self.now);
-        }
+        holding.storing.note(self.now, holding.frontier.processed());
         let holding = self.held.get(&partition);
         let store = holding.and_then(|holding| self.store_deadline(holding));
         self.due = self.due.into_iter().chain(store).min();
@@ -45,25 +44,21 @@ impl GroupConsumer {
     /// What is processed in a partition is stored then; `None` when nothing is to be, or a request is under
     /// way.
     pub(super) fn store_deadline(&self, holding: &Holding) -> Option<u64> {
-        let progress = &holding.progress;
-        if !holding.may_store() || progress.storing.is_some() {
+        if !holding.may_store() {
             return None;
         }
-        let target = holding.to_store()?;
-        let unstored = target.0 + 1 - progress.stored.map_or(0, |stored| stored.0 + 1);
-        let since = progress.since.unwrap_or(self.now);
-        let due = if progress.urgent || unstored >= self.config.store_messages {
-            since
-        } else {
-            since.saturating_add(nanoseconds(self.config.store_interval))
+        let pace = Pace {
+            interval: nanoseconds(self.config.store_interval),
+            messages: self.config.store_messages,
         };
-        Some(due.max(progress.blocked_until))
+        let processed = holding.frontier.processed();
+        holding.storing.deadline(self.now, processed, pace)
     }
 
     /// Whether partitions that share their requests wait for one already.
     pub(super) fn is_storing(&self) -> bool {
         let mut held = self.held.values();
-        held.any(|holding| !holding.alone && holding.progress.storing.is_some())
+        held.any(|holding| !holding.alone && holding.storing.call.is_some())
     }
 
     /// Stores what is due, and with it what would be due soon.
@@ -74,7 +69,7 @@ impl GroupConsumer {
             (!busy || holding.alone).then_some((holding, time))
         });
         let ready = times
-            .filter(|(holding, _)| holding.progress.blocked_until <= self.now)
+            .filter(|(holding, _)| holding.storing.blocked_until <= self.now)
             .map(|(holding, time)| (holding.partition, holding.alone, time <= self.now))
             .collect::<Vec<_>>();
         let shared = ready.iter().filter(|(_, alone, _)| !alone);
@@ -117,9 +112,7 @@ impl GroupConsumer {
         let call = self.submit(request.into(), asked, Duration::ZERO);
         for (partition, offset) in stored {
             if let Some(holding) = self.held.get_mut(&partition) {
-                holding.progress.storing = Some((call, offset));
-                holding.progress.since = None;
-                holding.progress.urgent = false;
+                holding.storing.begin(call, offset);
             }
         }
     }
@@ -133,9 +126,8 @@ impl GroupConsumer {
         let mut waiting = Vec::new();
         for (partition, offset) in asked {
             if let Some(holding) = self.held.get_mut(partition)
-                && holding.progress.storing == Some((call, *offset))
+                && holding.storing.end(call, *offset)
             {
-                holding.progress.storing = None;
                 waiting.push((*partition, *offset));
             }
         }
@@ -165,8 +157,7 @@ impl GroupConsumer {
         };
         match section.status {
             Ok(()) => {
-                holding.progress.stored = holding.progress.stored.max(section.stored);
-                holding.progress.failures = 0;
+                holding.storing.succeed(section.stored);
                 self.note_progress(partition);
             }
             Err(failure) => self.on_store_refused(partition, Some(offset), failure),
@@ -192,7 +183,7 @@ impl GroupConsumer {
             }
             Refusal::Behind | Refusal::Other => {
                 if let (Some(holding), Some(offset)) = (self.held.get_mut(&partition), offset) {
-                    holding.progress.refused = holding.progress.refused.max(Some(offset));
+                    holding.storing.refused = holding.storing.refused.max(Some(offset));
                     self.event(GroupEvent::StoreRefused {
                         partition,
                         offset,
@@ -207,8 +198,7 @@ impl GroupConsumer {
 
     fn store_soon(&mut self, partition: PartitionId) {
         if let Some(holding) = self.held.get_mut(&partition) {
-            holding.progress.since = Some(self.now);
-            holding.progress.urgent = true;
+            holding.storing.again(self.now);
         }
     }
 
@@ -219,23 +209,17 @@ impl GroupConsumer {
     }
 
     fn block_store(&mut self, partition: PartitionId) {
-        let Some(holding) = self.held.get_mut(&partition) else {
-            return;
-        };
-        holding.progress.failures = holding.progress.failures.saturating_add(1);
-        let failures = holding.progress.failures;
-        let until = self.backoff(failures);
         if let Some(holding) = self.held.get_mut(&partition) {
-            holding.progress.blocked_until = until;
+            let backoff = &self.config.backoff;
+            holding.storing.fail(self.now, backoff, &mut self.random);
         }
-        self.store_soon(partition);
     }
 
     /// When a partition is given up: at once when everything of it is processed.
     pub(super) fn release_deadline(&self, holding: &Holding) -> Option<u64> {
         let revoking = matches!(holding.state, State::Revoking { .. });
         (revoking && holding.is_finished(self.config.store))
-            .then_some(self.now.max(holding.progress.blocked_until))
+            .then_some(self.now.max(holding.storing.blocked_until))
     }
 
     /// Gives up what is to be given up and processed.
@@ -269,7 +253,7 @@ impl GroupConsumer {
             let State::Revoking { planned, .. } = holding.state else {
                 continue;
             };
-            let offset = holding.unstored().or(holding.progress.stored);
+            let offset = holding.unstored().or(holding.storing.stored);
             // What is served at once is stored at once.
             let offset = offset.filter(|_| self.config.store != StoreMode::BeforeDelivery);
             asked.push((*partition, holding.held_since, offset));
@@ -298,7 +282,7 @@ impl GroupConsumer {
                     call: sent,
                 };
                 // It may come after the release, and be refused then.
-                holding.progress.storing = None;
+                holding.storing.call = None;
             }
         }
     }
@@ -378,7 +362,7 @@ impl GroupConsumer {
         };
         if stored {
             let answered = section.stored.max(offset);
-            holding.progress.stored = holding.progress.stored.max(answered);
+            holding.storing.stored = holding.storing.stored.max(answered);
         }
         let waits = matches!(holding.state, State::Releasing { call: own, .. } if own == call);
         match section.status {

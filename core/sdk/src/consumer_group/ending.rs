@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use wire::{Command, Consumer, GetConsumerOffset, OffsetResult, Reply};
+use wire::{Command, Consumer, GetConsumerOffset, OffsetResult};
 
-use super::{GroupConsumer, in_time, timed_out};
+use super::GroupConsumer;
 use crate::{
     Error,
     core::{End, MemberEntry, Settled, Unstored},
+    only::only,
+    waiting::{in_time, timed_out},
 };
 
 /// The part of the time for an end that is kept for the server to let the member go.
@@ -142,16 +144,13 @@ impl GroupConsumer {
         };
         let left = until.saturating_duration_since(Instant::now());
         let shared = self.client.shared();
-        match shared.request(request.into(), left).await {
-            Ok(Reply::Offsets(offsets)) => unstored.iter().try_for_each(|one| {
+        let reply = shared.request(request.into(), left).await;
+        match reply.and_then(|reply| only!(reply, Offsets)) {
+            Ok(offsets) => unstored.iter().try_for_each(|one| {
                 let mut sections = offsets.sections.iter();
                 let section = sections.find(|section| section.partition == one.partition);
                 confirmed(one, section)
             }),
-            Ok(_) => {
-                let text = "the server's answer is of another kind".to_string();
-                Err(in_doubt(first, Error::Protocol(text)))
-            }
             // The group is gone, and its offsets with it, or it is not for this user to know.
             Err(Error::Refused { code, .. }) if !code.retryable() => Err(not_stored(first)),
             Err(error) => Err(in_doubt(first, error)),

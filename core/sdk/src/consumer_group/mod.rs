@@ -20,10 +20,11 @@ use wire::{Command, ConsumerGroupId, MemberId, Offset, PartitionId, StreamId, To
 use crate::{
     Client, Error, GroupOptions, Id, Received,
     client::random_u64,
-    core::{EVENTS_MAX, MachineId, MemberEntry, NextOfGroup},
+    core::{EVENTS_MAX, MachineId, MemberEntry, Next},
     id::check,
     listener::Listener,
     message::ConsumerRef,
+    waiting::{in_time, timed_out},
 };
 
 /// How a member of a consumer group reads. Made by [`Client::consumer_group`].
@@ -357,19 +358,13 @@ impl GroupConsumer {
             let shared = self.client.shared();
             let next = shared.lock().next_of_group(shared, self.id, context);
             match next {
-                NextOfGroup::Message(delivery) => {
-                    return Poll::Ready(Some(Ok(Received {
-                        inner: delivery.message,
-                        partition: delivery.partition,
-                        epoch: delivery.epoch,
-                        group: Some(self.group),
-                        appended: delivery.appended,
-                        consumer: Arc::clone(&self.consumer),
-                    })));
+                Next::Message(delivery) => {
+                    let received = Received::new(delivery, Some(self.group), &self.consumer);
+                    return Poll::Ready(Some(Ok(received)));
                 }
-                NextOfGroup::Wait => return Poll::Pending,
-                NextOfGroup::End => self.ended = true,
-                NextOfGroup::Event(event) => {
+                Next::Wait => return Poll::Pending,
+                Next::End => self.ended = true,
+                Next::Event(event) => {
                     if let Some(error) = self.on_event(event) {
                         return Poll::Ready(Some(Err(error)));
                     }
@@ -465,20 +460,6 @@ impl GroupConsumer {
         let core = self.client.shared().lock();
         let membership = core.members.get(&self.id).and_then(MemberEntry::membership);
         membership.map(|(_, member)| member)
-    }
-}
-
-/// What is repeated until it succeeds is not waited for for ever: `None` when the time is over.
-async fn in_time<T>(timeout: Duration, done: oneshot::Receiver<T>) -> Option<Result<T, Error>> {
-    let done = tokio::time::timeout(timeout, done).await.ok()?;
-    Some(done.map_err(|_| Error::Closed))
-}
-
-fn timed_out(command: Command, timeout: Duration) -> Error {
-    Error::TimedOut {
-        command,
-        waited_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
-        sent: true,
     }
 }
 

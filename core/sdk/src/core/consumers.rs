@@ -1,33 +1,23 @@
 //! Consumers of a client, and who waits for their messages.
 
-use std::{
-    collections::VecDeque,
-    mem,
-    sync::Arc,
-    task::{Context, Waker},
-};
+use std::{mem, sync::Arc, task::Context};
 
-use client::{
-    Consumer, ConsumerEffect, ConsumerEvent, ConsumerInput, Delivery, Progress, Retry, Submission,
-    Ticket,
-};
+use client::{Consumer, ConsumerEffect, ConsumerEvent, ConsumerInput, Progress};
 use tokio::sync::oneshot;
 use wire::{Offset, PartitionId, Time};
 
-use super::{Core, MachineId, Owner, Shared};
+use super::{
+    Core, MachineId, Owner, Shared,
+    inbox::{Inbox, Next},
+};
 use crate::Error;
-
-/// Events kept for an application that does not ask for messages; the oldest are dropped first.
-const EVENTS_MAX: usize = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct ConsumerEntry {
     machine: Consumer,
     pub(super) deadline: Option<u64>,
-    /// Who waits for the next message.
-    waker: Option<Waker>,
     /// Not told yet.
-    events: VecDeque<ConsumerEvent>,
+    inbox: Inbox<ConsumerEvent>,
     /// Stores that the application waits for.
     stores: Vec<Store>,
     /// Who waits until everything is stored.
@@ -47,25 +37,13 @@ struct Store {
     sender: oneshot::Sender<Result<(), Error>>,
 }
 
-/// What there is for an application that asks for the next message.
-#[derive(Debug)]
-pub(crate) enum Next {
-    Event(ConsumerEvent),
-    Message(Delivery),
-    /// There will be no more.
-    End,
-    /// The application is woken when there is more.
-    Wait,
-}
-
 impl ConsumerEntry {
     pub(crate) fn new(machine: Consumer, lane: u16) -> Self {
         let deadline = machine.deadline();
         Self {
             machine,
             deadline,
-            waker: None,
-            events: VecDeque::new(),
+            inbox: Inbox::new(),
             stores: Vec::new(),
             settled: None,
             refused: None,
@@ -101,10 +79,7 @@ impl ConsumerEntry {
         if let ConsumerEvent::Failed(error) = &event {
             self.failed = Some(error.clone().into());
         }
-        if self.events.len() == EVENTS_MAX {
-            self.events.pop_front();
-        }
-        self.events.push_back(event);
+        self.inbox.push(event);
     }
 
     /// Tells who waits for what has come about.
@@ -132,11 +107,8 @@ impl ConsumerEntry {
             let failed = self.failed.clone().or_else(|| self.refused.take());
             let _nobody_waits = sender.send(failed.map_or(Ok(()), Err));
         }
-        let awaited =
-            self.machine.has_message() || self.machine.is_finished() || !self.events.is_empty();
-        if awaited && let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
+        let over = self.machine.is_finished();
+        self.inbox.wake_if(self.machine.has_message() || over);
     }
 
     /// Nothing is waited for any more.
@@ -146,9 +118,7 @@ impl ConsumerEntry {
         if let Some(sender) = self.settled.take() {
             let _nobody_waits = sender.send(Err(Error::Closed));
         }
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
+        self.inbox.wake_if(true);
     }
 }
 
@@ -165,11 +135,11 @@ impl Core {
         shared: &Arc<Shared>,
         id: MachineId,
         context: &Context<'_>,
-    ) -> Next {
+    ) -> Next<ConsumerEvent> {
         let Some(entry) = self.consumers.get_mut(&id) else {
             return Next::End;
         };
-        if let Some(event) = entry.events.pop_front() {
+        if let Some(event) = entry.inbox.pop() {
             return Next::Event(event);
         }
         if self.stopped {
@@ -178,21 +148,14 @@ impl Core {
         let now = shared.now();
         let delivery = entry.machine.next_message(now);
         if delivery.is_none() {
-            entry.waker = Some(context.waker().clone());
+            entry.inbox.wait(context);
         }
         self.after_consumer(now, id);
         self.pump(shared, now);
         let Some(entry) = self.consumers.get_mut(&id) else {
             return Next::End;
         };
-        match delivery {
-            Some(delivery) => Next::Message(delivery),
-            None => match entry.events.pop_front() {
-                Some(event) => Next::Event(event),
-                None if entry.machine.is_finished() => Next::End,
-                None => Next::Wait,
-            },
-        }
+        entry.inbox.next(delivery, entry.machine.is_finished())
     }
 
     /// Changes a consumer and carries out what comes of it.
@@ -273,15 +236,7 @@ impl Core {
                     timeout,
                 }) => {
                     let lane = entry.lane;
-                    let (ticket, retry) = (Ticket(0), Retry::Session);
-                    let submission = Submission {
-                        ticket,
-                        request,
-                        timeout,
-                        retry,
-                        lane,
-                    };
-                    self.submit(now, Owner::Consumer(id, call), submission);
+                    self.ask(now, Owner::Consumer(id, call), (request, timeout, lane));
                 }
                 Some(ConsumerEffect::Event(event)) => entry.on_event(event),
                 None => {

@@ -1,24 +1,16 @@
 //! Members of consumer groups, and who waits for their messages.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    task::{Context, Waker},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, task::Context, time::Duration};
 
-use client::{
-    Delivery, GroupConsumer, GroupEffect, GroupEvent, GroupInput, HeldPartition, LossReason, Retry,
-    Submission, Ticket,
-};
+use client::{GroupConsumer, GroupEffect, GroupEvent, GroupInput, HeldPartition, LossReason};
 use tokio::sync::{broadcast, oneshot};
 use wire::{ConsumerGroupId, ErrorCode, MemberId, Offset, PartitionId, Time};
 
-use super::{Core, MachineId, Owner, Shared};
+use super::{
+    Core, MachineId, Owner, Shared,
+    inbox::{EVENTS_MAX, Inbox, Next},
+};
 use crate::Error;
-
-/// Events kept for an application that does not ask for them; the oldest are dropped first.
-pub(crate) const EVENTS_MAX: usize = 1_024;
 
 /// How long the leave of a consumer that was dropped is tried, as long as the client lives.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -27,10 +19,8 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct MemberEntry {
     machine: GroupConsumer,
     pub(super) deadline: Option<u64>,
-    /// Who waits for the next message.
-    waker: Option<Waker>,
     /// Not told yet to who asks for messages.
-    events: VecDeque<GroupEvent>,
+    inbox: Inbox<GroupEvent>,
     /// Tells whoever listens at once.
     listeners: broadcast::Sender<GroupEvent>,
     /// Who waits for the membership.
@@ -76,17 +66,6 @@ pub(crate) enum End {
     Detach,
 }
 
-/// What there is for an application that asks for the next message.
-#[derive(Debug)]
-pub(crate) enum NextOfGroup {
-    Event(GroupEvent),
-    Message(Delivery),
-    /// There will be no more.
-    End,
-    /// The application is woken when there is more.
-    Wait,
-}
-
 impl MemberEntry {
     pub(crate) fn new(
         machine: GroupConsumer,
@@ -98,8 +77,7 @@ impl MemberEntry {
         Self {
             machine,
             deadline,
-            waker: None,
-            events: VecDeque::new(),
+            inbox: Inbox::new(),
             listeners,
             joined: Some(joined),
             stored: Vec::new(),
@@ -154,10 +132,7 @@ impl MemberEntry {
             | GroupEvent::PartitionFailed { .. } => {}
         }
         let _nobody_listens = self.listeners.send(event.clone());
-        if self.events.len() == EVENTS_MAX {
-            self.events.pop_front();
-        }
-        self.events.push_back(event);
+        self.inbox.push(event);
     }
 
     fn note_unstored(
@@ -192,10 +167,7 @@ impl MemberEntry {
         if over && let Some(sender) = self.ended.take() {
             let _nobody_waits = sender.send(self.take_settled());
         }
-        let awaited = self.machine.has_message() || over || !self.events.is_empty();
-        if awaited && let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
+        self.inbox.wake_if(self.machine.has_message() || over);
     }
 
     /// What has come of storing so far.
@@ -215,9 +187,7 @@ impl MemberEntry {
         // Who waits for these learns it from their end.
         self.ended = None;
         self.stored.clear();
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
+        self.inbox.wake_if(true);
     }
 }
 
@@ -240,34 +210,27 @@ impl Core {
         shared: &Arc<Shared>,
         id: MachineId,
         context: &Context<'_>,
-    ) -> NextOfGroup {
+    ) -> Next<GroupEvent> {
         let Some(entry) = self.members.get_mut(&id) else {
-            return NextOfGroup::End;
+            return Next::End;
         };
-        if let Some(event) = entry.events.pop_front() {
-            return NextOfGroup::Event(event);
+        if let Some(event) = entry.inbox.pop() {
+            return Next::Event(event);
         }
         if self.stopped {
-            return NextOfGroup::End;
+            return Next::End;
         }
         let now = shared.now();
         let delivery = entry.machine.next_message(now);
         if delivery.is_none() {
-            entry.waker = Some(context.waker().clone());
+            entry.inbox.wait(context);
         }
         self.after_member(now, id);
         self.pump(shared, now);
         let Some(entry) = self.members.get_mut(&id) else {
-            return NextOfGroup::End;
+            return Next::End;
         };
-        match delivery {
-            Some(delivery) => NextOfGroup::Message(delivery),
-            None => match entry.events.pop_front() {
-                Some(event) => NextOfGroup::Event(event),
-                None if entry.machine.is_ended() => NextOfGroup::End,
-                None => NextOfGroup::Wait,
-            },
-        }
+        entry.inbox.next(delivery, entry.machine.is_ended())
     }
 
     /// Changes a member and carries out what comes of it.
@@ -331,14 +294,8 @@ impl Core {
         if let Some(request) = entry.machine.farewell().filter(|_| leave) {
             let now = shared.now();
             let (sender, _nobody_waits) = oneshot::channel();
-            let submission = Submission {
-                ticket: Ticket(0),
-                request,
-                timeout: FAREWELL_TIMEOUT,
-                retry: Retry::Session,
-                lane: entry.lane,
-            };
-            self.submit(now, Owner::Caller(sender), submission);
+            let owner = Owner::Caller(sender);
+            self.ask(now, owner, (request, FAREWELL_TIMEOUT, entry.lane));
             self.pump(shared, now);
         }
     }
@@ -372,14 +329,8 @@ impl Core {
                     request,
                     timeout,
                 }) => {
-                    let submission = Submission {
-                        ticket: Ticket(0),
-                        request,
-                        timeout,
-                        retry: Retry::Session,
-                        lane: entry.lane,
-                    };
-                    self.submit(now, Owner::Member(id, call), submission);
+                    let lane = entry.lane;
+                    self.ask(now, Owner::Member(id, call), (request, timeout, lane));
                 }
                 Some(GroupEffect::Event(event)) => entry.on_event(event),
                 None => {

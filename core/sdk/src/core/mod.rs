@@ -6,6 +6,7 @@
 
 mod connection;
 mod consumers;
+mod inbox;
 mod members;
 mod producers;
 
@@ -27,8 +28,9 @@ use wire::{Reply, Request, Time, Timestamp};
 
 use crate::Error;
 use connection::Outgoing;
-pub(crate) use consumers::{ConsumerEntry, Next};
-pub(crate) use members::{EVENTS_MAX, End, MemberEntry, NextOfGroup, Settled, Unstored};
+pub(crate) use consumers::ConsumerEntry;
+pub(crate) use inbox::{EVENTS_MAX, Next};
+pub(crate) use members::{End, MemberEntry, Settled, Unstored};
 pub(crate) use producers::{BatchCell, ProducerEntry};
 
 /// Names a producer or consumer within its client.
@@ -169,14 +171,7 @@ impl Shared {
         let now = self.now();
         {
             let mut core = self.lock();
-            let submission = Submission {
-                ticket: Ticket(0),
-                request,
-                timeout,
-                retry: Retry::Session,
-                lane: 0,
-            };
-            core.submit(now, Owner::Caller(sender), submission);
+            core.ask(now, Owner::Caller(sender), (request, timeout, 0));
             core.pump(self, now);
         }
         match receiver.await {
@@ -214,6 +209,18 @@ impl Core {
     pub(crate) fn machine_id(&mut self) -> MachineId {
         self.next_machine += 1;
         MachineId(self.next_machine)
+    }
+
+    /// Asks something that the session may ask again; the last number chooses the connection.
+    fn ask(&mut self, now: Time, owner: Owner, (request, timeout, lane): (Request, Duration, u16)) {
+        let submission = Submission {
+            ticket: Ticket(0),
+            request,
+            timeout,
+            retry: Retry::Session,
+            lane,
+        };
+        self.submit(now, owner, submission);
     }
 
     fn submit(&mut self, now: Time, owner: Owner, submission: Submission) {

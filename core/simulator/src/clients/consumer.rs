@@ -1,13 +1,17 @@
 //! Somebody who reads and stores by the client crate's consumer, in one life after the other.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use client::{
     Call, Consumer, ConsumerConfig, ConsumerEffect, ConsumerInput, Delivery, Retry, Start,
     StoreMode, Ticket,
 };
 use wire::{
-    Batch, Identifier, Offset, PartitionId, PartitionKey, Reply, StreamId, Timestamp, TopicId,
+    Batch, Identifier, Offset, Offsets, PartitionId, PartitionKey, Reply, StreamId, Timestamp,
+    TopicId,
 };
 
 use super::{Answer, Desk, backoff};
@@ -43,8 +47,8 @@ struct Life {
     calls: BTreeMap<Ticket, Call>,
     /// The offset that comes next in each partition, once one has come.
     next: BTreeMap<PartitionId, u64>,
-    /// What was stored in each partition when the life began there.
-    kept: BTreeMap<PartitionId, Option<Offset>>,
+    /// Partitions in which it knows where to begin.
+    begun: BTreeSet<PartitionId>,
     /// Delivered and not acknowledged, for those who do it late.
     waiting: Vec<(PartitionId, Offset)>,
     left: u64,
@@ -66,7 +70,12 @@ impl Reading {
         if let Some(life) = &mut self.life
             && let Some(call) = life.calls.remove(&ticket)
         {
-            life.note_kept(&result);
+            if let (Some(plan), Ok(Reply::Offsets(told))) = (&self.plan, &result) {
+                for partition in life.begun_anew(plan, told) {
+                    let key = plan.key(partition);
+                    self.delivered.remove(&key);
+                }
+            }
             let input = ConsumerInput::Answered { call, result };
             life.consumer.handle(desk.now, input);
             life.pump(desk);
@@ -131,11 +140,7 @@ impl Reading {
             };
             life.left -= 1;
             desk.run.counts.messages_consumed += 1;
-            let key = PartitionKey {
-                stream: plan.stream,
-                topic: plan.topic,
-                partition: delivery.partition,
-            };
+            let key = plan.key(delivery.partition);
             check_content(desk, key, &delivery);
             let offset = delivery.message.offset;
             check_place(desk, plan, (key, offset.0), (life, delivered));
@@ -176,6 +181,24 @@ impl Plan {
     }
 }
 
+impl Plan {
+    const fn key(&self, partition: PartitionId) -> PartitionKey {
+        PartitionKey {
+            stream: self.stream,
+            topic: self.topic,
+            partition,
+        }
+    }
+
+    /// Whether a new life may begin elsewhere than behind what was delivered before: only what is stored
+    /// is kept. Where nothing is, the start counts again, which in a partition that was added while the
+    /// reader read was not what it began with: there it was the first message.
+    fn begins_anew(&self, stored: Option<Offset>) -> bool {
+        let keeps = matches!(self.store, StoreMode::Processed | StoreMode::Manual);
+        keeps && stored.is_none() && self.start != Start::First
+    }
+}
+
 impl Life {
     fn new(desk: &mut Desk<'_>, plan: &Plan) -> Self {
         let random = &mut *desk.random;
@@ -205,18 +228,20 @@ impl Life {
             consumer: Consumer::new(desk.now, config),
             calls: BTreeMap::new(),
             next: BTreeMap::new(),
-            kept: BTreeMap::new(),
+            begun: BTreeSet::new(),
             waiting: Vec::new(),
             ends: None,
         }
     }
 
-    fn note_kept(&mut self, answer: &Answer) {
-        if let Ok(Reply::Offsets(told)) = answer {
-            for section in told.sections.iter().filter(|it| it.status.is_ok()) {
-                self.kept.entry(section.partition).or_insert(section.stored);
-            }
-        }
+    /// Partitions in which the life begins where its start says, for nothing is stored.
+    fn begun_anew(&mut self, plan: &Plan, told: &Offsets) -> Vec<PartitionId> {
+        let sections = told.sections.iter().filter(|it| it.status.is_ok());
+        let first_told = sections.filter(|it| self.begun.insert(it.partition));
+        first_told
+            .filter(|it| plan.begins_anew(it.stored))
+            .map(|it| it.partition)
+            .collect()
     }
 
     fn acknowledge_some(&mut self, desk: &mut Desk<'_>, plan: &Plan) {
@@ -326,9 +351,7 @@ fn check_place(
         return;
     };
     match plan.store {
-        StoreMode::Processed | StoreMode::Manual
-            if offset > last + 1 && !begins_anew(plan.start, life.kept.get(&key.partition)) =>
-        {
+        StoreMode::Processed | StoreMode::Manual if offset > last + 1 => {
             desk.run.fail(format!(
                 "client {client}: {offset} of {key} is delivered, and the last was {last}"
             ));
@@ -341,13 +364,6 @@ fn check_place(
     }
 }
 
-/// Whether a new life may begin elsewhere than behind what was delivered before: only what is stored is
-/// kept. Where nothing is, the start counts again, which in a partition that was added while the reader
-/// read was not what it began with: there it was the first message.
-fn begins_anew(start: Start, kept: Option<&Option<Offset>>) -> bool {
-    kept == Some(&None) && start != Start::First
-}
-
 fn incarnations(desk: &Desk<'_>, key: PartitionKey) -> usize {
     let all = desk.ledger.all_partitions();
     all.filter(|(at, _)| *at == key).count()
@@ -355,19 +371,30 @@ fn incarnations(desk: &Desk<'_>, key: PartitionKey) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use client::Start;
-    use wire::Offset;
+    use client::{Start, StoreMode};
+    use wire::{Offset, StreamId, TopicId};
 
-    use super::begins_anew;
+    use super::Plan;
 
     #[test]
     fn nothing_but_what_is_stored_keeps_where_a_reader_began() {
-        let nine = Start::Offset(Offset(9));
-        assert!(begins_anew(nine, Some(&None)));
-        assert!(!begins_anew(nine, Some(&Some(Offset(1)))));
+        let plan = |start, store| Plan {
+            stream: StreamId(1),
+            topic: TopicId(1),
+            name: "reader-5".into(),
+            store,
+            start,
+            acknowledges_late: false,
+        };
+        let nine = plan(Start::Offset(Offset(9)), StoreMode::Manual);
+        assert!(nine.begins_anew(None));
+        assert!(!nine.begins_anew(Some(Offset(1))));
+        let first = plan(Start::First, StoreMode::Manual);
         assert!(
-            !begins_anew(Start::First, Some(&None)),
-            "the first message stays it"
+            !first.begins_anew(None),
+            "the first message stays the first"
         );
+        let before = plan(Start::Last(4), StoreMode::BeforeDelivery);
+        assert!(!before.begins_anew(None), "what is delivered is stored");
     }
 }

@@ -1,0 +1,120 @@
+//! What is fetched of one partition ahead of the application, and the request for more.
+
+use alloc::{collections::VecDeque, vec::Vec};
+
+use wire::{Epoch, Offset, PartitionId};
+
+use crate::{Backoff, Call, Delivery, chunk::Chunk, random::Random};
+
+/// Messages fetched ahead, and when more may be asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Fetching {
+    chunks: VecDeque<Chunk>,
+    /// Bytes of the batches in `chunks`.
+    size: usize,
+    /// The unanswered request. An answer to any other is dropped.
+    call: Option<Call>,
+    /// Nothing is fetched before this time.
+    pub(crate) blocked_until: u64,
+    /// Failures in a row.
+    failures: u32,
+    /// Nothing is fetched any more; the application was told why.
+    pub(crate) faulty: bool,
+}
+
+impl Fetching {
+    /// Bytes of batches that are here.
+    pub(crate) const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Whether nothing is here.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// Whether nothing is here, nor on its way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.chunks.is_empty() && self.call.is_none()
+    }
+
+    /// The offset that is handed out next, if it is here.
+    pub(crate) fn next_offset(&self) -> Option<Offset> {
+        self.chunks.front().map(|chunk| chunk.next)
+    }
+
+    /// Whether it may be asked for now.
+    pub(crate) const fn may_begin(&self, now: u64) -> bool {
+        self.call.is_none() && !self.faulty && now >= self.blocked_until
+    }
+
+    pub(crate) const fn begin(&mut self, call: Call) {
+        self.call = Some(call);
+    }
+
+    /// A request has ended; says whether it was waited for.
+    pub(crate) fn end(&mut self, call: Call) -> bool {
+        let own = self.call == Some(call);
+        if own {
+            self.call = None;
+        }
+        own
+    }
+
+    pub(crate) const fn succeed(&mut self) {
+        self.failures = 0;
+        self.blocked_until = 0;
+    }
+
+    /// Leaves the partition alone for a while.
+    pub(crate) fn fail(&mut self, now: u64, backoff: &Backoff, random: &mut Random) {
+        self.failures = self.failures.saturating_add(1);
+        self.blocked_until = now.saturating_add(backoff.wait(self.failures, random));
+    }
+
+    /// Adds what has come. Gives the bytes that it takes.
+    pub(crate) fn extend(&mut self, chunks: Vec<Chunk>) -> usize {
+        let size = chunks.iter().map(|chunk| chunk.size).sum::<usize>();
+        self.size += size;
+        self.chunks.extend(chunks);
+        size
+    }
+
+    /// The next message, and the bytes of batches that are done with. There can be batches without a message
+    /// that is wanted.
+    pub(crate) fn take(
+        &mut self,
+        partition: PartitionId,
+        epoch: Epoch,
+    ) -> (Option<Delivery>, usize) {
+        let mut freed = 0;
+        while let Some(chunk) = self.chunks.front_mut() {
+            if let Some(message) = chunk.next_message() {
+                let delivery = Delivery {
+                    partition,
+                    epoch,
+                    appended: chunk.appended,
+                    message,
+                };
+                return (Some(delivery), freed);
+            }
+            freed += chunk.size;
+            self.size -= chunk.size;
+            self.chunks.pop_front();
+        }
+        (None, freed)
+    }
+
+    /// Forgets what is here and on its way. Gives the bytes that it took.
+    pub(crate) fn clear(&mut self) -> usize {
+        self.chunks.clear();
+        self.call = None;
+        core::mem::take(&mut self.size)
+    }
+
+    /// Goes on with what another has.
+    pub(crate) fn take_over(&mut self, other: &mut Self) {
+        self.chunks = core::mem::take(&mut other.chunks);
+        self.size = core::mem::take(&mut other.size);
+    }
+}
