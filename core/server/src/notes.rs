@@ -58,6 +58,16 @@ fn replica(group: u16, note: &vsr::Note) {
         vsr::Note::Recovered { checkpoint, op } => {
             tracing::debug!(group, checkpoint = checkpoint.0, op = op.0, "journal read");
         }
+        vsr::Note::ViewWished { view } => {
+            tracing::info!(group, view = view.0, "primary suspected")
+        }
+        vsr::Note::Abdicated { view } => {
+            tracing::warn!(
+                group,
+                view = view.0,
+                "leads no more: it hears from no majority, or commits nothing"
+            );
+        }
         vsr::Note::ViewChangeStarted { view } => {
             tracing::info!(group, view = view.0, "view change")
         }

@@ -302,7 +302,9 @@ impl ShardLoop {
             Effect::Pause { connection } => self.connections.pause(id(connection)),
             Effect::Resume { connection } => self.connections.resume(id(connection)),
             Effect::Mesh { to, message } => self.endpoint.send(usize::from(to.0), message),
-            Effect::Peer { to, .. } => unreachable!("a single node has no peer {to}"),
+            Effect::Peer { to, .. } | Effect::ReadPrepare { to, .. } => {
+                unreachable!("a single node has no peer {to}")
+            }
             Effect::Journal(record) => self.records.push(record),
             Effect::Change { ticket, change } => self.change(change_job(ticket, change)),
             Effect::Read {

@@ -18,6 +18,7 @@ use crate::{
     fencing::revocation_changed,
     offset_requests::OffsetsAsk,
     pending::{BatchSize, Gather, InFlight},
+    shard::Parked,
     work::{Caller, CatalogWork, OffsetsOf, Origin, PartitionOffsets, Work},
 };
 
@@ -75,6 +76,16 @@ impl Shard {
         let left = request.left;
         match outcome {
             Err(failure) => self.finish_with(slot, op, primary, Err(failure)),
+            Ok(Output::Bound(binding, reply)) if op > self.projection.applied() => {
+                // Another node has registered the session; this one does not know of it yet.
+                request.left += 1;
+                let answer = Answer {
+                    outcome: Ok(Output::Bound(binding, reply)),
+                    op,
+                    primary,
+                };
+                self.park(op, Parked::Answer { origin, answer });
+            }
             Ok(Output::Bound(binding, reply)) => {
                 if let Some(connection) = request.connection {
                     self.bind(connection, binding);
@@ -443,13 +454,10 @@ impl Shard {
 
     /// Ends the waits of a poll's other shards.
     pub(crate) fn hurry(&mut self, slot: Slot, shards: &[ShardId]) {
-        let origin = Origin {
-            shard: self.config.shard,
-            slot,
-        };
+        let origin = self.origin(slot);
         for shard in shards {
             if *shard == self.config.shard {
-                self.polls.hurry(origin);
+                self.on_hurry(origin);
             } else {
                 self.desk.push(Effect::Mesh {
                     to: *shard,
@@ -459,12 +467,17 @@ impl Shard {
         }
     }
 
-    /// Sends work to the shard that does it.
-    pub(crate) fn dispatch(&mut self, slot: Slot, to: ShardId, work: Work) {
-        let origin = Origin {
+    pub(crate) const fn origin(&self, slot: Slot) -> Origin {
+        Origin {
+            node: self.config.replica,
             shard: self.config.shard,
             slot,
-        };
+        }
+    }
+
+    /// Sends work to the shard that does it.
+    pub(crate) fn dispatch(&mut self, slot: Slot, to: ShardId, work: Work) {
+        let origin = self.origin(slot);
         if to == self.config.shard {
             self.work.push_back((origin, work));
         } else {

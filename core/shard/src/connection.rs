@@ -89,6 +89,11 @@ impl Connections {
         self.by_id.keys().copied()
     }
 
+    /// The connections that carry a session.
+    pub(crate) fn bound(&self) -> Vec<ConnectionId> {
+        self.by_session.values().flatten().copied().collect()
+    }
+
     /// Forgets a connection; what it had in flight is given back. Returns whose it was.
     pub(crate) fn close(&mut self, id: ConnectionId) -> Option<Binding> {
         let connection = self.by_id.remove(&id)?;

@@ -22,6 +22,8 @@ macro_rules! counters {
 counters! {
     /// Connections at this moment.
     connections,
+    /// Requests, or parts of them, that went to another node, which leads their consensus group.
+    forwarded,
     /// Frames that were no requests, and requests that could not be read.
     requests_malformed,
     /// Requests taken.

@@ -10,10 +10,12 @@ use catalog::Change;
 use journal::{Progress, Record, SuperblockRecord, Ticket};
 use partition::{SegmentChange, SegmentId};
 use vsr::{Prepare, Superblock};
-use wire::{ConsensusGroup, ConsumerGroupId, Incarnation, Op, PartitionKey, ShardId, Time};
+use wire::{
+    ConsensusGroup, ConsumerGroupId, Incarnation, Op, PartitionKey, ReplicaId, ShardId, Time,
+};
 
 use crate::{
-    Effect, IoTicket, MeshMessage, Note,
+    Effect, IoTicket, MeshMessage, Note, PeerMessage,
     work::{Answer, Origin},
 };
 
@@ -42,8 +44,11 @@ pub(crate) struct PendingChange {
 /// What is to be done, in order, and what was asked of the shell and is not answered yet.
 #[derive(Debug)]
 pub(crate) struct Desk {
+    pub(crate) node: ReplicaId,
     pub(crate) shard: ShardId,
     shard_count: u16,
+    /// Whether the cluster has other nodes.
+    pub(crate) has_peers: bool,
     pub(crate) now: Time,
     pub(crate) effects: VecDeque<Effect>,
     /// Answers to requests that came in on this shard.
@@ -64,10 +69,16 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    pub(crate) const fn new(shard: ShardId, shard_count: u16, now: Time) -> Self {
+    pub(crate) const fn new(
+        (node, shard): (ReplicaId, ShardId),
+        (node_count, shard_count): (usize, u16),
+        now: Time,
+    ) -> Self {
         Self {
+            node,
             shard,
             shard_count,
+            has_peers: node_count > 1,
             now,
             effects: VecDeque::new(),
             answers: VecDeque::new(),
@@ -96,9 +107,15 @@ impl Desk {
         IoTicket(self.io)
     }
 
-    /// Sends an answer to the shard that the request came in on.
+    /// Sends an answer to where the request came in.
     pub(crate) fn answer(&mut self, origin: Origin, answer: Answer) {
-        if origin.shard == self.shard {
+        if origin.node != self.node {
+            let answer = answer.into();
+            self.push(Effect::Peer {
+                to: origin.node,
+                message: PeerMessage::Answer { origin, answer },
+            });
+        } else if origin.shard == self.shard {
             self.answers.push_back((origin, answer));
         } else {
             let message = MeshMessage::Answer {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use catalog::{CatalogSnapshot, Change, Projection};
 use journal::{Progress, Record};
 use partition::{DataSnapshot, FileKind, SegmentChange, SegmentId};
-use wire::{ConsensusGroup, DecodeError, FrameHeader, Op, ReplicaId, ShardId};
+use wire::{ConsensusGroup, DecodeError, FrameHeader, GroupPrimary, Op, ReplicaId, ShardId};
 
 use crate::work::{Answer, Origin, Work};
 
@@ -59,14 +59,33 @@ pub enum Input {
         /// The message.
         message: MeshMessage,
     },
-    /// From another node.
+    /// From another node. The shell hands it to the shard that [`PeerMessage::shard`] names.
     Peer {
         /// The sender.
         from: ReplicaId,
-        /// The consensus group that it is about.
-        group: ConsensusGroup,
         /// The message.
-        message: vsr::Message,
+        message: PeerMessage,
+    },
+    /// The link to another node is new: whatever was on its way before may be lost. All shards are told.
+    PeerUp {
+        /// The other node.
+        node: ReplicaId,
+    },
+    /// The link to another node has ended and cannot be made again at this moment. All shards are told.
+    PeerDown {
+        /// The other node.
+        node: ReplicaId,
+    },
+    /// An [`Effect::ReadPrepare`] ended.
+    PrepareRead {
+        /// The consensus group.
+        group: ConsensusGroup,
+        /// The op.
+        op: Op,
+        /// For whom.
+        to: ReplicaId,
+        /// The prepare; none when the journal has it no more.
+        prepare: Option<vsr::Prepare>,
     },
     /// Time has passed. Expected every 10 ms; nothing breaks when it is late.
     Tick,
@@ -173,14 +192,23 @@ pub enum Effect {
         /// The message.
         message: MeshMessage,
     },
-    /// To another node. May be lost.
+    /// To another node. May be lost; but what is not lost arrives in order, as long as the link is the same.
     Peer {
         /// The receiver.
         to: ReplicaId,
-        /// The consensus group that it is about.
-        group: ConsensusGroup,
         /// The message.
-        message: vsr::Message,
+        message: PeerMessage,
+    },
+    /// Read a prepare from the journal, for another node that lacks it.
+    ReadPrepare {
+        /// The consensus group.
+        group: ConsensusGroup,
+        /// The op.
+        op: Op,
+        /// The prepare's checksum: there may be others with this op.
+        checksum: u128,
+        /// For whom; reported back by [`Input::PrepareRead`].
+        to: ReplicaId,
     },
     /// Make this record durable and report [`Input::Journal`]. The n-th record of a shard is ticket n.
     Journal(Record),
@@ -288,6 +316,63 @@ pub enum MeshMessage {
     Moved(Vec<(catalog::GroupKey, wire::PartitionId, wire::Epoch)>),
     /// Which sessions gave a sign of life, gained or lost a connection since the last report.
     Liveness(Vec<crate::liveness::Sign>),
+    /// A consensus group has another primary, or the same in another view.
+    PrimaryChanged(GroupPrimary),
+}
+
+/// Between the nodes of a cluster.
+#[derive(Debug)]
+pub enum PeerMessage {
+    /// Between the replicas of a consensus group.
+    Replica {
+        /// The group.
+        group: ConsensusGroup,
+        /// The message.
+        message: vsr::Message,
+    },
+    /// Work for a group that the receiver leads, as far as the sender knows.
+    Work {
+        /// Where the answer goes: the sender's shard that forwards it.
+        origin: Origin,
+        /// The group.
+        group: ConsensusGroup,
+        /// The work. Times in it are nanoseconds from when it is sent.
+        work: Box<Work>,
+    },
+    /// The answer.
+    Answer {
+        /// Whom it is for.
+        origin: Origin,
+        /// The answer.
+        answer: Box<Answer>,
+    },
+    /// The wait of a poll that was forwarded is over: answer at once with what is there.
+    Hurry {
+        /// The work.
+        origin: Origin,
+        /// Its group.
+        group: ConsensusGroup,
+    },
+    /// For the primary of the metadata group: moves whose fence is committed.
+    Moved(Vec<(catalog::GroupKey, wire::PartitionId, wire::Epoch)>),
+    /// For the primary of the metadata group: what the sender's sessions did.
+    Liveness(Vec<crate::liveness::Sign>),
+    /// For the primary of the metadata group: the connections of all of the sender's sessions.
+    Connections(Vec<(wire::ClientId, wire::SessionNumber, u32)>),
+}
+
+impl PeerMessage {
+    /// The shard that takes it, of a node with so many shards in a cluster of so many nodes.
+    #[must_use]
+    pub fn shard(&self, replica_count: u8, shard_count: u16) -> ShardId {
+        match self {
+            Self::Replica { group, .. } | Self::Work { group, .. } | Self::Hurry { group, .. } => {
+                crate::shard_of_group(*group, replica_count, shard_count)
+            }
+            Self::Answer { origin, .. } => origin.shard,
+            Self::Moved(_) | Self::Liveness(_) | Self::Connections(_) => ShardId(0),
+        }
+    }
 }
 
 /// What one consensus group needs to start after a restart without the ops before.

@@ -19,7 +19,7 @@ use wire::{
 };
 
 use crate::{
-    Effect, MeshMessage, Shard, ShardId,
+    Shard,
     counters::Counters,
     fencing::{first_fence, holder_of},
     host::{DataHost, Waiter},
@@ -348,19 +348,13 @@ impl Shard {
         }
     }
 
-    /// Tells shard 0 which moves are complete.
+    /// Tells the metadata group which moves are complete.
     pub(crate) fn tell_completed(&mut self) {
         let completed = self.hand_overs.take_completed();
         if completed.is_empty() {
             return;
         }
-        match &mut self.metadata {
-            Some(host) => host.on_completed(&completed),
-            None => self.desk.push(Effect::Mesh {
-                to: ShardId(0),
-                message: MeshMessage::Moved(completed),
-            }),
-        }
+        self.on_moved(completed);
     }
 
     /// Looks at every partition of every group: what may have been missed shows.

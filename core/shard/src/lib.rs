@@ -23,6 +23,7 @@ mod counters;
 mod desk;
 mod event;
 mod fencing;
+mod forward;
 mod group_requests;
 mod hand_over;
 mod held;
@@ -42,8 +43,8 @@ mod work;
 pub use config::{Config, FRAME_RESERVE, Limits, Node, shard_of_group};
 pub use connection::Binding;
 pub use event::{
-    ConnectionId, DiskSpace, Effect, GroupSnapshot, Input, IoTicket, MeshMessage, Note, Secret,
-    StateSnapshot,
+    ConnectionId, DiskSpace, Effect, GroupSnapshot, Input, IoTicket, MeshMessage, Note,
+    PeerMessage, Secret, StateSnapshot,
 };
 pub use held::Held;
 pub use liveness::Sign;

@@ -5,7 +5,7 @@ use alloc::{
     vec::Vec,
 };
 
-use wire::{ClientId, EvictionReason, SessionNumber};
+use wire::{ClientId, EvictionReason, ReplicaId, SessionNumber};
 
 /// What a shard has seen of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,14 +87,25 @@ impl Timeouts {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Clock {
     client: ClientId,
-    connections: u32,
+    /// Its connections, by node; none is 0.
+    connections: BTreeMap<ReplicaId, u32>,
     /// Its last connection was lost, here and not before a restart.
     lost: bool,
     /// When it last gave a sign, or lost its last connection.
     since: u64,
+}
+
+impl Clock {
+    fn change(&mut self, node: ReplicaId, change: i32) {
+        let count = self.connections.entry(node).or_default();
+        *count = count.saturating_add_signed(change);
+        if *count == 0 {
+            self.connections.remove(&node);
+        }
+    }
 }
 
 /// The sessions of the cluster, as the primary of the metadata group sees them.
@@ -124,7 +135,7 @@ impl Clocks {
     pub(crate) fn begin(&mut self, client: ClientId, session: SessionNumber, now: u64) {
         self.sessions.entry(session).or_insert(Clock {
             client,
-            connections: 0,
+            connections: BTreeMap::new(),
             lost: false,
             since: now,
         });
@@ -141,7 +152,7 @@ impl Clocks {
         self.sessions.len()
     }
 
-    pub(crate) fn on_sign(&mut self, sign: Sign, now: u64) {
+    pub(crate) fn on_sign(&mut self, node: ReplicaId, sign: Sign, now: u64) {
         let (session, change) = match sign {
             Sign::Connected(client, session) => {
                 self.begin(client, session, now);
@@ -152,10 +163,10 @@ impl Clocks {
         };
         if let Some(clock) = self.sessions.get_mut(&session) {
             self.lost.remove(&(clock.since, session));
-            clock.connections = clock.connections.saturating_add_signed(change);
+            clock.change(node, change);
             clock.lost = match sign {
                 Sign::Connected(..) => false,
-                Sign::Disconnected(_) => clock.connections == 0,
+                Sign::Disconnected(_) => clock.connections.is_empty(),
                 Sign::Seen(_) => clock.lost,
             };
             clock.since = now;
@@ -163,6 +174,44 @@ impl Clocks {
                 self.lost.insert((now, session));
             }
         }
+    }
+
+    /// These are all connections that a node has. A session that has none any more has lost them now.
+    pub(crate) fn on_connections(
+        &mut self,
+        node: ReplicaId,
+        sessions: &[(ClientId, SessionNumber, u32)],
+        now: u64,
+    ) {
+        let named: BTreeMap<SessionNumber, u32> = sessions
+            .iter()
+            .map(|(_, session, count)| (*session, *count))
+            .collect();
+        for (client, session, _) in sessions {
+            self.begin(*client, *session, now);
+        }
+        for (session, clock) in &mut self.sessions {
+            let before = clock.connections.remove(&node).is_some();
+            if let Some(count) = named.get(session).filter(|count| **count > 0) {
+                clock.connections.insert(node, *count);
+                self.lost.remove(&(clock.since, *session));
+                (clock.lost, clock.since) = (false, now);
+            } else if before && clock.connections.is_empty() {
+                self.lost.remove(&(clock.since, *session));
+                (clock.lost, clock.since) = (true, now);
+                self.lost.insert((now, *session));
+            }
+        }
+    }
+
+    /// The connections of the sessions that a node carries.
+    pub(crate) fn connections_of(&self, node: ReplicaId) -> Vec<(ClientId, SessionNumber, u32)> {
+        let sessions = self.sessions.iter();
+        let carried = sessions.filter_map(|(session, clock)| {
+            let count = clock.connections.get(&node)?;
+            Some((clock.client, *session, *count))
+        });
+        carried.collect()
     }
 
     /// When the time of the session that has been without a connection for the longest is over.
@@ -234,12 +283,12 @@ mod tests {
             disconnect_grace: 10,
             session_timeout: 1_000,
         });
-        clocks.on_sign(Sign::Connected(ClientId(9), session), 0);
-        clocks.on_sign(Sign::Connected(ClientId(9), session), 1);
+        clocks.on_sign(ReplicaId(0), Sign::Connected(ClientId(9), session), 0);
+        clocks.on_sign(ReplicaId(0), Sign::Connected(ClientId(9), session), 1);
         clocks.restart(2);
-        clocks.on_sign(Sign::Disconnected(session), 3);
+        clocks.on_sign(ReplicaId(0), Sign::Disconnected(session), 3);
         assert_eq!(clocks.expired(500, EvictionReason::Disconnected, 8), []);
-        clocks.on_sign(Sign::Disconnected(session), 501);
+        clocks.on_sign(ReplicaId(0), Sign::Disconnected(session), 501);
         assert_eq!(
             clocks.expired(512, EvictionReason::Disconnected, 8),
             [(ClientId(9), session)]

@@ -6,7 +6,7 @@ use alloc::{collections::BTreeMap, vec::Vec};
 use partition::DataRequest;
 use wire::{
     ConsensusGroup, Consumer, DeleteConsumerOffset, Epoch, Failure, GetConsumerOffset, Offset, Op,
-    ReleasePartition, ReplicaId, ShardId, StoreConsumerOffset,
+    ReleasePartition, ReplicaId, StoreConsumerOffset,
 };
 
 use crate::{
@@ -237,26 +237,28 @@ impl Shard {
         Ok(())
     }
 
-    /// Asks the shards that host these partitions for their offsets.
+    /// Asks the data groups of these partitions for their offsets.
     pub(crate) fn ask_offsets(&mut self, slot: Slot, gather: Gather, ask: OffsetsAsk) {
         let OffsetsAsk {
             admitted,
             consumer,
             addresses,
         } = ask;
-        let mut by_shard: BTreeMap<ShardId, Vec<(u16, PartitionAddress)>> = BTreeMap::new();
+        let mut by_group: BTreeMap<ConsensusGroup, Vec<(u16, PartitionAddress)>> = BTreeMap::new();
         for (index, address) in addresses {
-            by_shard
-                .entry(self.config.shard_of(address.group))
+            by_group
+                .entry(address.group)
                 .or_default()
                 .push((index, address));
         }
-        self.gather(slot, gather, by_shard.len());
-        for (shard, partitions) in by_shard {
+        self.gather(slot, gather, by_group.len());
+        for (group, partitions) in by_group {
+            let shard = self.config.shard_of(group);
             self.dispatch(
                 slot,
                 shard,
                 Work::Offsets {
+                    group,
                     admitted,
                     consumer: consumer.clone(),
                     partitions,

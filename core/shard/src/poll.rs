@@ -44,6 +44,8 @@ struct Poll {
     unripe: bool,
     /// How often fences were committed before it.
     fenced: u32,
+    /// It is certain that this node led the groups when what is in `results` was read.
+    confirmed: bool,
 }
 
 /// How often a poll begins again because a fence has to be committed before it: once for every epoch that
@@ -60,6 +62,8 @@ enum Stage {
     Waiting,
     /// Waits until so many fences are raised.
     Fencing(usize),
+    /// Waits until so many groups are certain to be led here.
+    Confirming(usize),
     /// Waits until so many offsets are stored.
     Storing(usize),
 }
@@ -115,6 +119,7 @@ impl Polls {
             refused: false,
             unripe: false,
             fenced: 0,
+            confirmed: false,
         };
         self.polls.insert(id, poll);
         self.ready.push_back(id);
@@ -383,8 +388,12 @@ impl Polls {
                 self.ready.push_back(id);
                 return;
             }
+            // What is stored before it is served is confirmed by that.
             if poll.work.commit_on_poll && poll.messages > 0 {
                 return self.store(around, id);
+            }
+            if around.desk.has_peers && !poll.confirmed && self.confirm(around, id) {
+                return;
             }
             return self.answer(around, id);
         }
@@ -394,6 +403,67 @@ impl Polls {
         for section in &poll.work.sections {
             self.waiting
                 .insert((section.address.key, section.address.incarnation, id));
+        }
+    }
+
+    /// Makes certain that this node leads the groups of what was read. Returns whether that has to be
+    /// waited for.
+    fn confirm(&mut self, around: &mut Surroundings<'_>, id: PollId) -> bool {
+        let Some(poll) = self.polls.get_mut(&id) else {
+            return false;
+        };
+        let sections = poll.work.sections.iter().zip(&poll.results);
+        let served = sections.filter(|(_, (_, result))| result.status.is_ok());
+        let groups: BTreeSet<ConsensusGroup> =
+            served.map(|(section, _)| section.address.group).collect();
+        poll.stage = Stage::Confirming(groups.len());
+        for group in &groups {
+            if let Some(host) = around.hosts.get_mut(group) {
+                host.confirm(around.desk, id);
+            }
+        }
+        !groups.is_empty()
+    }
+
+    /// It is certain that this node leads a group, or it does not.
+    pub(crate) fn on_confirmed(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        id: PollId,
+        group: ConsensusGroup,
+        outcome: Result<(), Failure>,
+    ) {
+        let Some(poll) = self.polls.get_mut(&id) else {
+            return;
+        };
+        let Stage::Confirming(left) = poll.stage else {
+            return;
+        };
+        if let Err(failure) = outcome {
+            let sections = poll.work.sections.iter().zip(&mut poll.results);
+            for (_, (_, result)) in sections.filter(|(it, _)| it.address.group == group) {
+                refuse(result, failure.clone());
+            }
+            poll.recount();
+        }
+        poll.stage = Stage::Confirming(left - 1);
+        if left == 1 {
+            poll.confirmed = true;
+            poll.stage = Stage::Ready;
+            self.decide(around, id);
+        }
+    }
+
+    /// A group is not led here any more: whoever waits for messages of it is told so.
+    pub(crate) fn on_leader_lost(&mut self, group: ConsensusGroup) {
+        let is_of_group = |poll: &Poll| {
+            let mut sections = poll.work.sections.iter();
+            sections.any(|section| section.address.group == group)
+        };
+        let polls = self.polls.iter().filter(|(_, poll)| is_of_group(poll));
+        let ids: Vec<PollId> = polls.map(|(id, _)| *id).collect();
+        for id in ids {
+            self.wake(id);
         }
     }
 
@@ -444,7 +514,7 @@ impl Polls {
                 }
                 return;
             }
-            Stage::Ready | Stage::Reading | Stage::Waiting => return,
+            Stage::Ready | Stage::Reading | Stage::Waiting | Stage::Confirming(_) => return,
         };
         if let Some((_, result)) = poll
             .results
@@ -499,7 +569,7 @@ impl Poll {
         self.stage = Stage::Ready;
         self.results.clear();
         (self.messages, self.bytes) = (0, 0);
-        (self.refused, self.unripe) = (false, false);
+        (self.refused, self.unripe, self.confirmed) = (false, false, false);
     }
 
     /// Whether a section may be read. A single consumer always may.

@@ -20,6 +20,7 @@ use crate::{
     connection::{Connections, Flow},
     counters::Counters,
     desk::{Desk, Written},
+    forward::Forwards,
     hand_over::HandOvers,
     host::{DataHost, Member, MetadataHost, Settings},
     liveness::{Signs, Timeouts},
@@ -66,6 +67,10 @@ pub(crate) enum Parked {
         origin: Origin,
         work: Work,
     },
+    Answer {
+        origin: Origin,
+        answer: Answer,
+    },
 }
 
 /// Everything that one core of a node owns.
@@ -81,6 +86,7 @@ pub struct Shard {
     pub(crate) data: DataHosts,
     pub(crate) polls: Polls,
     pub(crate) hand_overs: HandOvers,
+    pub(crate) forwards: Forwards,
     /// Work for the groups of this shard, in the order in which it came.
     pub(crate) work: VecDeque<(Origin, Work)>,
     /// By the op waited for and the order of arrival, each with the time when the wait ends.
@@ -126,7 +132,11 @@ impl Shard {
     /// When a group is not one of this shard's.
     pub fn new(config: Config, groups: Vec<GroupStart>, now: Time) -> Result<Self, StartError> {
         let mut shard = Self {
-            desk: Desk::new(config.shard, config.shard_count, now),
+            desk: Desk::new(
+                (config.replica, config.shard),
+                (config.nodes.len(), config.shard_count),
+                now,
+            ),
             connections: Connections::new(config.limits),
             pending: Pending::default(),
             projection: Projection::default(),
@@ -135,6 +145,7 @@ impl Shard {
             data: BTreeMap::new(),
             polls: Polls::default(),
             hand_overs: HandOvers::default(),
+            forwards: Forwards::default(),
             group_waits: BTreeMap::new(),
             work: VecDeque::new(),
             parked: BTreeMap::new(),
@@ -271,13 +282,15 @@ impl Shard {
             }
             Input::Closed { connection } => self.on_closed(connection),
             Input::Mesh { from: _, message } => self.on_mesh(message),
-            Input::Peer {
-                from: _,
+            Input::Peer { from, message } => self.on_peer(from, message),
+            Input::PeerUp { node } => self.on_peer_up(node),
+            Input::PeerDown { node } => self.on_peer_down(node),
+            Input::PrepareRead {
                 group,
-                message,
-            } => {
-                self.feed(group, vsr::Input::Message(message));
-            }
+                op,
+                to,
+                prepare,
+            } => self.feed(group, vsr::Input::PrepareRead { op, to, prepare }),
             Input::Tick => self.on_tick(),
             Input::Journal(progress) => {
                 for written in self.desk.written(progress) {
@@ -351,64 +364,28 @@ impl Shard {
     }
 
     fn run_polls(&mut self) -> bool {
-        let Self {
-            polls,
-            desk,
-            data: hosts,
-            counters,
-            projection,
-            ..
-        } = self;
-        polls.run(&mut Surroundings {
-            desk,
-            hosts,
-            counters,
-            projection,
-        })
+        let (polls, mut around) = self.polls_and_surroundings();
+        polls.run(&mut around)
+    }
+
+    /// The polls, and what they need.
+    fn polls_and_surroundings(&mut self) -> (&mut Polls, Surroundings<'_>) {
+        let around = Surroundings {
+            desk: &mut self.desk,
+            hosts: &mut self.data,
+            counters: &mut self.counters,
+            projection: &self.projection,
+        };
+        (&mut self.polls, around)
     }
 
     /// Makes prepares of what is queued, begins checkpoints, and says what has changed.
     fn settle(&mut self) {
-        let unwritten: u64 = self.data.values().map(|host| host.state.unwritten()).sum();
-        let mut stored = Vec::new();
-        let mut serving_changed = false;
-        for host in self.data.values_mut() {
-            // Without space for messages nothing catches up, and stored offsets must not wait for it.
-            if unwritten <= UNWRITTEN_MAX
-                || host.state.unwritten() == 0
-                || self.disk != DiskSpace::Enough
-            {
-                host.fill(&mut self.desk);
-            }
-            host.begin_checkpoint(&mut self.desk);
-            stored.extend(host.poll_results.drain(..));
-            serving_changed |= core::mem::take(&mut host.status_changed);
-        }
-        for (id, index, outcome) in stored {
-            let Self {
-                polls,
-                desk,
-                data: hosts,
-                counters,
-                projection,
-                ..
-            } = self;
-            polls.on_stored(
-                &mut Surroundings {
-                    desk,
-                    hosts,
-                    counters,
-                    projection,
-                },
-                id,
-                index,
-                outcome,
-            );
-        }
+        let mut changed = self.settle_data();
         if let Some(host) = &mut self.metadata {
             host.begin_checkpoint(&mut self.desk);
             if core::mem::take(&mut host.status_changed) {
-                serving_changed = true;
+                changed.push(ConsensusGroup::METADATA);
                 host.inaugurate(&mut self.desk);
                 if let Some(projection) = host.announce(&self.desk) {
                     self.announce(projection);
@@ -416,7 +393,8 @@ impl Shard {
             }
         }
         self.report_signs();
-        if serving_changed {
+        if !changed.is_empty() {
+            self.on_status_changed(&changed);
             self.reconcile_all();
             self.reconcile_all_groups();
         }
@@ -430,7 +408,38 @@ impl Shard {
         self.say_stopped();
     }
 
-    fn feed(&mut self, group: ConsensusGroup, input: vsr::Input) {
+    /// The data groups' part. Returns those of which something has changed.
+    fn settle_data(&mut self) -> Vec<ConsensusGroup> {
+        let unwritten: u64 = self.data.values().map(|host| host.state.unwritten()).sum();
+        let mut stored = Vec::new();
+        let mut confirmed = Vec::new();
+        let mut changed = Vec::new();
+        for host in self.data.values_mut() {
+            // Without space for messages nothing catches up, and stored offsets must not wait for it.
+            if unwritten <= UNWRITTEN_MAX
+                || host.state.unwritten() == 0
+                || self.disk != DiskSpace::Enough
+            {
+                host.fill(&mut self.desk);
+            }
+            host.begin_checkpoint(&mut self.desk);
+            stored.extend(host.poll_results.drain(..));
+            confirmed.extend(host.confirmed.drain(..));
+            if core::mem::take(&mut host.status_changed) {
+                changed.push(host.member.group);
+            }
+        }
+        let (polls, mut around) = self.polls_and_surroundings();
+        for (id, index, outcome) in stored {
+            polls.on_stored(&mut around, id, index, outcome);
+        }
+        for (id, group, outcome) in confirmed {
+            polls.on_confirmed(&mut around, id, group, outcome);
+        }
+        changed
+    }
+
+    pub(crate) fn feed(&mut self, group: ConsensusGroup, input: vsr::Input) {
         if group == ConsensusGroup::METADATA {
             if let Some(host) = &mut self.metadata {
                 host.member.handle(&self.desk, input);
@@ -471,26 +480,10 @@ impl Shard {
     }
 
     fn on_read(&mut self, ticket: crate::IoTicket, bytes: Option<&Bytes>) {
-        let Self {
-            polls,
-            desk,
-            data: hosts,
-            counters,
-            verifier,
-            projection,
-            ..
-        } = self;
-        if !polls.on_read(
-            &mut Surroundings {
-                desk,
-                hosts,
-                counters,
-                projection,
-            },
-            ticket,
-            bytes,
-        ) {
-            verifier.on_read(hosts, desk, ticket, bytes);
+        let (polls, mut around) = self.polls_and_surroundings();
+        if !polls.on_read(&mut around, ticket, bytes) {
+            self.verifier
+                .on_read(&mut self.data, &mut self.desk, ticket, bytes);
         }
     }
 
@@ -606,6 +599,7 @@ impl Shard {
                     }
                 }
                 Parked::Work { origin, work } => self.work.push_back((origin, work)),
+                Parked::Answer { origin, answer } => self.desk.answers.push_back((origin, answer)),
             }
         }
     }
@@ -630,6 +624,7 @@ impl Shard {
             let failure = Failure::new(ErrorCode::Retry, text);
             match parked {
                 Parked::Frame { slot, .. } => self.fail(slot, failure),
+                Parked::Answer { origin, .. } => self.fail(origin.slot, failure),
                 Parked::Work { origin, work } => {
                     let answer = Answer::without_group(work.refused(&failure));
                     self.desk.answer(origin, answer);
@@ -643,6 +638,9 @@ impl Shard {
         if work.admitted() > self.projection.applied() {
             return self.park(work.admitted(), Parked::Work { origin, work });
         }
+        let Some(work) = self.pass_on(origin, work) else {
+            return;
+        };
         match work {
             Work::Login(_) | Work::Attach(_) | Work::Catalog(_) => {
                 self.execute_metadata(origin, work)
@@ -730,19 +728,12 @@ impl Shard {
             MeshMessage::Answer { origin, answer } => {
                 self.desk.answers.push_back((origin, *answer))
             }
-            MeshMessage::Hurry { origin } => self.polls.hurry(origin),
+            MeshMessage::Hurry { origin } => self.on_hurry(origin),
             MeshMessage::Projection(projection) => self.on_projection(*projection),
             MeshMessage::Changes { op, changes } => self.on_changes(op, &changes),
-            MeshMessage::Moved(completed) => {
-                if let Some(host) = &mut self.metadata {
-                    host.on_completed(&completed);
-                }
-            }
-            MeshMessage::Liveness(signs) => {
-                if let Some(host) = &mut self.metadata {
-                    host.on_signs(&mut self.desk, &signs);
-                }
-            }
+            MeshMessage::Moved(completed) => self.on_moved(completed),
+            MeshMessage::Liveness(signs) => self.pass_signs(signs),
+            MeshMessage::PrimaryChanged(primary) => self.on_primary_changed(&primary),
         }
     }
 
@@ -759,6 +750,7 @@ impl Shard {
             host.pump(&mut self.desk);
         }
         self.polls.on_time(now);
+        self.expire_forwards();
         self.hand_overs.on_time(now);
         if !self.parked.is_empty() {
             self.expire_parked();
@@ -795,16 +787,8 @@ impl Shard {
                 self.see(connection);
             }
         }
-        let Some(signs) = self.signs.report(self.desk.now.monotonic) else {
-            return;
-        };
-        if let Some(host) = &mut self.metadata {
-            host.on_signs(&mut self.desk, &signs);
-        } else {
-            self.desk.push(Effect::Mesh {
-                to: ShardId(0),
-                message: MeshMessage::Liveness(signs),
-            });
+        if let Some(signs) = self.signs.report(self.desk.now.monotonic) {
+            self.pass_signs(signs);
         }
     }
 

@@ -7,8 +7,8 @@ use catalog::{CachedReply, GroupKey};
 use partition::{DataRequest, DataResult};
 use wire::{
     ClientId, ConsensusGroup, Epoch, Failure, GroupPrimary, Incarnation, Offset, Op, PartitionId,
-    PartitionKey, Password, PollResult, PollStrategy, Reply, RequestNumber, SessionNumber,
-    SessionSecret, ShardId, UserId, View,
+    PartitionKey, Password, PollResult, PollStrategy, ReplicaId, Reply, RequestNumber,
+    SessionNumber, SessionSecret, ShardId, UserId, View,
 };
 
 use crate::Binding;
@@ -20,6 +20,8 @@ pub struct Slot(pub u64);
 /// Where a request came in, and so where its answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
+    /// The node.
+    pub node: ReplicaId,
     /// The shard.
     pub shard: ShardId,
     /// Its slot there.
@@ -57,8 +59,10 @@ pub enum Work {
     Poll(PollWork),
     /// Store offsets of a consumer group in the partitions of one data group, or release them.
     GroupWrite(GroupWrite),
-    /// Tell offsets of partitions whose groups one shard hosts.
+    /// Tell offsets of partitions of one data group.
     Offsets {
+        /// The data group.
+        group: ConsensusGroup,
         /// The metadata op that the names were resolved at.
         admitted: Op,
         /// Whose stored offset is asked for.
@@ -220,7 +224,7 @@ pub(crate) const fn refused_poll(partition: PartitionId, failure: Failure) -> Po
     PollResult {
         partition,
         status: Err(failure),
-        primary: wire::ReplicaId(0),
+        primary: ReplicaId(0),
         start: Offset(0),
         end: Offset(0),
         stored: None,
@@ -302,7 +306,7 @@ impl Answer {
         let primary = GroupPrimary {
             group: ConsensusGroup::METADATA,
             view: View(0),
-            primary: wire::ReplicaId(0),
+            primary: ReplicaId(0),
         };
         Self {
             outcome,
@@ -317,13 +321,13 @@ impl Work {
     ///
     /// # Errors
     /// The failure, where there are no sections.
-    pub fn refused(self, failure: &Failure) -> Result<Output, Failure> {
+    pub fn refused(&self, failure: &Failure) -> Result<Output, Failure> {
         match self {
             Self::Write { requests, .. } => {
-                let sections = requests.into_iter();
+                let sections = requests.iter();
                 Ok(Output::Written(
                     sections
-                        .map(|(index, _)| (index, Err(failure.clone())))
+                        .map(|(index, _)| (*index, Err(failure.clone())))
                         .collect(),
                 ))
             }
@@ -336,10 +340,10 @@ impl Work {
                 ))
             }
             Self::Offsets { partitions, .. } => {
-                let sections = partitions.into_iter();
+                let sections = partitions.iter();
                 Ok(Output::Offsets(
                     sections
-                        .map(|(index, _)| (index, Err(failure.clone())))
+                        .map(|(index, _)| (*index, Err(failure.clone())))
                         .collect(),
                 ))
             }
@@ -355,6 +359,31 @@ impl Work {
             Self::Login(_) | Self::Attach(_) | Self::Catalog(_) | Self::Groups | Self::Counters => {
                 Err(failure.clone())
             }
+        }
+    }
+
+    /// Whether it appends messages: done twice, it does so twice, if their producer does not number them.
+    pub(crate) fn appends(&self) -> bool {
+        let Self::Write { requests, .. } = self else {
+            return false;
+        };
+        let is_append = |request: &DataRequest| matches!(request, DataRequest::Append { .. });
+        requests.iter().any(|(_, request)| is_append(request))
+    }
+
+    /// The consensus group whose primary does it; none for what every shard does itself, and for a poll of
+    /// several partitions, which is served as far as this node leads their groups.
+    #[must_use]
+    pub fn group(&self) -> Option<ConsensusGroup> {
+        match self {
+            Self::Login(_) | Self::Attach(_) | Self::Catalog(_) => Some(ConsensusGroup::METADATA),
+            Self::Write { group, .. } | Self::Offsets { group, .. } => Some(*group),
+            Self::GroupWrite(write) => Some(write.group),
+            Self::Poll(poll) => match poll.sections.as_slice() {
+                [section] => Some(section.address.group),
+                _ => None,
+            },
+            Self::Groups | Self::Counters => None,
         }
     }
 

@@ -7,7 +7,7 @@ use alloc::{
 
 use partition::{DataGroup, DataRequest, DataResult, SegmentChange, SegmentId, encode_requests};
 use vsr::{Prepare, Token};
-use wire::{ConsumerGroupId, Failure, Incarnation, Op, PartitionKey};
+use wire::{ConsensusGroup, ConsumerGroupId, Failure, Incarnation, Op, PartitionKey};
 
 use crate::{
     Output, StateSnapshot,
@@ -69,6 +69,10 @@ pub(crate) struct DataHost {
     pub(crate) memory: ViewMemory,
     /// Results for polls that store what they serve.
     pub(crate) poll_results: VecDeque<(PollId, u16, Result<DataResult, Failure>)>,
+    /// Polls that wait until it is certain that this node still leads the group.
+    confirming: BTreeMap<Token, PollId>,
+    /// Those for which that is certain now, or not to be had.
+    pub(crate) confirmed: VecDeque<(PollId, ConsensusGroup, Result<(), Failure>)>,
     /// Whether status, view or primary changed since this was last looked at.
     pub(crate) status_changed: bool,
 }
@@ -88,6 +92,8 @@ impl DataHost {
             proposed: BTreeSet::new(),
             memory: ViewMemory::default(),
             poll_results: VecDeque::new(),
+            confirming: BTreeMap::new(),
+            confirmed: VecDeque::new(),
             status_changed: true,
         }
     }
@@ -156,6 +162,15 @@ impl DataHost {
         }
     }
 
+    /// Asks whether this node still leads the group, for a poll that is about to be answered: a deposed primary must
+    /// not serve what its successor has handed on. The answer is among `confirmed`.
+    pub(crate) fn confirm(&mut self, desk: &mut Desk, id: PollId) {
+        let token = self.member.next_token();
+        self.confirming.insert(token, id);
+        self.member.handle(desk, vsr::Input::ConfirmView { token });
+        self.pump(desk);
+    }
+
     /// Makes prepares of what is queued. While one is in flight the next one fills, so a prepare carries
     /// as much as has come in since; only a full one goes ahead.
     pub(crate) fn fill(&mut self, desk: &mut Desk) {
@@ -212,8 +227,13 @@ impl DataHost {
                         self.memory.begin(self.member.primary().view, &self.state);
                     }
                 }
+                Event::ViewConfirmed { token } => {
+                    if let Some(id) = self.confirming.remove(&token) {
+                        self.confirmed.push_back((id, self.member.group, Ok(())));
+                    }
+                }
                 // Data groups have no client table.
-                Event::Reply { .. } | Event::Evict { .. } | Event::ViewConfirmed => {}
+                Event::Reply { .. } | Event::Evict { .. } => {}
             }
         }
     }
@@ -325,6 +345,11 @@ impl DataHost {
     }
 
     fn refuse(&mut self, desk: &mut Desk, token: Token, reason: vsr::Refusal) {
+        if let Some(id) = self.confirming.remove(&token) {
+            let failure = self.member.refusal(reason);
+            self.confirmed
+                .push_back((id, self.member.group, Err(failure)));
+        }
         for waiter in self.in_flight.remove(&token).unwrap_or_default() {
             match waiter {
                 Waiter::Write(id, index) => {

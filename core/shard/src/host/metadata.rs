@@ -11,8 +11,8 @@ use core::net::SocketAddr;
 use catalog::{Catalog, Change, GroupKey, Observed, Operation, Outcome, Projection, SecretHash};
 use vsr::{Prepare, Token};
 use wire::{
-    ClientId, ErrorCode, EvictionReason, Failure, Me, Op, Plane, Reply, Request, SessionNumber,
-    SessionSecret, UserId,
+    ClientId, ErrorCode, EvictionReason, Failure, Me, Op, Plane, ReplicaId, Reply, Request,
+    SessionNumber, SessionSecret, UserId,
 };
 
 use crate::{
@@ -74,6 +74,8 @@ pub(crate) struct MetadataHost {
     pub(crate) checkpoints: Checkpoints,
     /// Whether the other shards know the metadata as a whole, so that changes are enough.
     announced: bool,
+    /// The op up to which the other nodes were told what is committed.
+    told: Op,
     /// Whether what a new primary proposes was proposed in this view.
     inaugurated: bool,
     /// When expiry is looked at again.
@@ -101,6 +103,7 @@ impl MetadataHost {
             settings,
             checkpoints: Checkpoints::default(),
             announced: false,
+            told: Op(0),
             inaugurated: false,
             expiry_due: 0,
             stopping: false,
@@ -319,27 +322,41 @@ impl MetadataHost {
 
     /// Carries out what the replica asks for.
     pub(crate) fn pump(&mut self, desk: &mut Desk) {
-        while let Some(event) = self.member.next_event(desk) {
-            match event {
-                Event::Apply { prepare, token } => self.apply(desk, prepare, token),
-                Event::Reply { token, op, body } => {
-                    if let Some(Waiting::Command(origin)) = self.waiting.remove(&token) {
-                        let cached =
-                            Outcome::decode_result(body).expect("the client table keeps our own");
-                        let answer = self.member.answer(op, Ok(Output::Executed(cached)));
-                        desk.answer(origin, answer);
-                    }
-                }
-                Event::Refuse { token, reason } => self.refuse(desk, token, reason),
-                Event::Evict { client, session } => {
-                    let reason = EvictionReason::TableFull;
-                    let sessions = [(client, session)].to_vec();
-                    let operation = Operation::EndSessions { sessions, reason };
-                    self.submit(desk, vsr::Origin::Internal, &operation, Waiting::Own);
-                }
-                Event::StatusChanged => self.status_changed = true,
-                Event::ViewConfirmed => {}
+        loop {
+            while let Some(event) = self.member.next_event(desk) {
+                self.on_event(desk, event);
             }
+            // The other nodes act by what they know of the metadata: they learn at once what is committed,
+            // unless the next prepare tells them.
+            let applied = self.member.replica.commit_min();
+            if applied <= self.told || applied < self.member.replica.op() {
+                return;
+            }
+            self.told = applied;
+            self.member.replica.tell_commit();
+        }
+    }
+
+    fn on_event(&mut self, desk: &mut Desk, event: Event) {
+        match event {
+            Event::Apply { prepare, token } => self.apply(desk, prepare, token),
+            Event::Reply { token, op, body } => {
+                if let Some(Waiting::Command(origin)) = self.waiting.remove(&token) {
+                    let cached =
+                        Outcome::decode_result(body).expect("the client table keeps our own");
+                    let answer = self.member.answer(op, Ok(Output::Executed(cached)));
+                    desk.answer(origin, answer);
+                }
+            }
+            Event::Refuse { token, reason } => self.refuse(desk, token, reason),
+            Event::Evict { client, session } => {
+                let reason = EvictionReason::TableFull;
+                let sessions = [(client, session)].to_vec();
+                let operation = Operation::EndSessions { sessions, reason };
+                self.submit(desk, vsr::Origin::Internal, &operation, Waiting::Own);
+            }
+            Event::StatusChanged => self.status_changed = true,
+            Event::ViewConfirmed { .. } => {}
         }
     }
 
@@ -465,7 +482,7 @@ impl MetadataHost {
 
     /// The whole metadata for the shards that know nothing yet, once it is as new as this node's journal.
     pub(crate) fn announce(&mut self, desk: &Desk) -> Option<Projection> {
-        if self.announced || !self.member.serves() {
+        if self.announced || !(self.member.serves() || self.member.follows().is_some()) {
             return None;
         }
         self.announced = true;
@@ -503,11 +520,29 @@ impl MetadataHost {
         }
     }
 
-    pub(crate) fn on_signs(&mut self, desk: &mut Desk, signs: &[Sign]) {
+    /// What sessions did on the connections of a node.
+    pub(crate) fn on_signs(&mut self, desk: &mut Desk, node: ReplicaId, signs: &[Sign]) {
         for sign in signs {
-            self.clocks.on_sign(*sign, desk.now.monotonic);
+            self.clocks.on_sign(node, *sign, desk.now.monotonic);
         }
         self.expire(desk);
+    }
+
+    /// The connections that a node has, all of them: none when it is gone.
+    pub(crate) fn on_connections(
+        &mut self,
+        desk: &mut Desk,
+        node: ReplicaId,
+        sessions: &[(ClientId, SessionNumber, u32)],
+    ) {
+        self.clocks
+            .on_connections(node, sessions, desk.now.monotonic);
+        self.expire(desk);
+    }
+
+    /// The connections of the sessions that a node carries, as far as known here.
+    pub(crate) fn connections_of(&self, node: ReplicaId) -> Vec<(ClientId, SessionNumber, u32)> {
+        self.clocks.connections_of(node)
     }
 
     /// Data groups have committed the fences of these moves.

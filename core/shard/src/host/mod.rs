@@ -10,9 +10,11 @@ mod password;
 use alloc::format;
 
 use vsr::{Prepare, Refusal, Replica, Status, Token};
-use wire::{ClientId, ConsensusGroup, ErrorCode, Failure, GroupPrimary, Op, SessionNumber};
+use wire::{
+    ClientId, ConsensusGroup, ErrorCode, Failure, GroupPrimary, Op, ReplicaId, SessionNumber,
+};
 
-use crate::{Answer, Effect, Note, Output, desk::Desk};
+use crate::{Answer, Effect, Note, Output, PeerMessage, desk::Desk};
 
 pub(crate) use checkpoint::Checkpoints;
 pub(crate) use data::{DataHost, Waiter};
@@ -46,7 +48,9 @@ pub(crate) enum Event {
         client: ClientId,
         session: SessionNumber,
     },
-    ViewConfirmed,
+    ViewConfirmed {
+        token: Token,
+    },
     StatusChanged,
 }
 
@@ -73,18 +77,21 @@ impl Member {
         while let Some(effect) = self.replica.next_effect() {
             match effect {
                 vsr::Effect::Send { to, message } => {
-                    desk.push(Effect::Peer {
-                        to,
-                        group: self.group,
-                        message,
-                    });
+                    let group = self.group;
+                    let message = PeerMessage::Replica { group, message };
+                    desk.push(Effect::Peer { to, message });
                 }
                 vsr::Effect::WritePrepare(prepare) => desk.journal_prepare(self.group, prepare),
                 vsr::Effect::WriteSuperblock(superblock) => {
                     desk.journal_superblock(self.group, &superblock);
                 }
-                vsr::Effect::ReadPrepare { op, .. } => {
-                    unreachable!("a replica alone is asked for {op} by nobody")
+                vsr::Effect::ReadPrepare { op, checksum, to } => {
+                    desk.push(Effect::ReadPrepare {
+                        group: self.group,
+                        op,
+                        checksum,
+                        to,
+                    });
                 }
                 vsr::Effect::Note(note) => desk.note(Note::Replica {
                     group: self.group,
@@ -102,7 +109,9 @@ impl Member {
                 vsr::Effect::Evict { client, session } => {
                     return Some(Event::Evict { client, session });
                 }
-                vsr::Effect::ViewConfirmed { .. } => return Some(Event::ViewConfirmed),
+                vsr::Effect::ViewConfirmed { token } => {
+                    return Some(Event::ViewConfirmed { token });
+                }
                 vsr::Effect::StatusChanged => return Some(Event::StatusChanged),
             }
         }
@@ -114,9 +123,15 @@ impl Member {
         self.replica.is_serving()
     }
 
-    /// Whether it serves, or will not before something from outside happens.
+    /// Whether it serves, or follows the one that does, or will not before something from outside happens.
     pub(crate) fn is_settled(&self) -> bool {
-        self.serves() || self.is_out_of_service()
+        self.serves() || self.follows().is_some() || self.is_out_of_service()
+    }
+
+    /// Who leads the group, where that is another node as far as is known here.
+    pub(crate) fn follows(&self) -> Option<ReplicaId> {
+        let is_backup = self.replica.status() == Status::Normal && !self.replica.is_primary();
+        is_backup.then(|| self.replica.primary())
     }
 
     /// Whether it takes no part until somebody repairs its disk.

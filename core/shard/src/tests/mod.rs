@@ -1,6 +1,7 @@
 //! Shards of one node, driven through their one entry.
 
 mod catalog;
+mod cluster;
 mod connections;
 mod disk;
 mod group_lives;

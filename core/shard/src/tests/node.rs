@@ -4,7 +4,6 @@ use std::{
     collections::{BTreeMap, VecDeque},
     format,
     string::{String, ToString},
-    vec,
     vec::Vec,
 };
 
@@ -19,7 +18,7 @@ use wire::{
 
 use crate::{
     Config, ConnectionId, Effect, GroupSnapshot, GroupStart, Input, IoTicket, Limits, MeshMessage,
-    Node as Address, Note, Shard, shard_of_group,
+    Node as Address, Note, PeerMessage, Shard, shard_of_group,
 };
 
 pub(super) const DATA_GROUPS: u16 = 4;
@@ -51,7 +50,10 @@ struct Undone {
 }
 
 pub(super) struct Node {
+    nodes: u8,
     pub(super) shards: Vec<Shard>,
+    /// What goes to other nodes.
+    pub(super) outbox: Vec<(ReplicaId, PeerMessage)>,
     pub(super) disk: Disk,
     undone: Vec<Undone>,
     mesh: VecDeque<(ShardId, ShardId, MeshMessage)>,
@@ -67,14 +69,19 @@ pub(super) struct Node {
 }
 
 pub(super) fn config(shard: u16, shard_count: u16) -> Config {
+    config_of(ReplicaId(0), 1, shard, shard_count)
+}
+
+fn config_of(replica: ReplicaId, nodes: u8, shard: u16, shard_count: u16) -> Config {
     const SECOND: u64 = 1_000_000_000;
+    let address = |index| Address {
+        replica: ReplicaId(index),
+        address: format!("127.0.0.1:510{index}"),
+    };
     Config {
         cluster: ClusterId(7),
-        replica: ReplicaId(0),
-        nodes: vec![Address {
-            replica: ReplicaId(0),
-            address: "127.0.0.1:5100".into(),
-        }],
+        replica,
+        nodes: (0..nodes).map(address).collect(),
         shard: ShardId(shard),
         shard_count,
         data_groups: DATA_GROUPS,
@@ -123,6 +130,11 @@ impl Node {
     }
 
     fn on(shard_count: u16, disk: Disk) -> Self {
+        Self::of_cluster(ReplicaId(0), 1, shard_count, disk)
+    }
+
+    /// One of several nodes; nothing has happened yet.
+    pub(super) fn of_cluster(replica: ReplicaId, nodes: u8, shard_count: u16, disk: Disk) -> Self {
         let now = Time {
             monotonic: 1,
             wall: Timestamp(1_700_000_000_000_000),
@@ -130,12 +142,15 @@ impl Node {
         let shards = (0..shard_count).map(|shard| {
             let groups = (0..=DATA_GROUPS).map(ConsensusGroup);
             let own =
-                groups.filter(|group| shard_of_group(*group, 1, shard_count) == ShardId(shard));
+                groups.filter(|group| shard_of_group(*group, nodes, shard_count) == ShardId(shard));
             let starts = own.map(|group| disk.start_of(group)).collect();
-            Shard::new(config(shard, shard_count), starts, now).unwrap()
+            let config = config_of(replica, nodes, shard, shard_count);
+            Shard::new(config, starts, now).unwrap()
         });
         Self {
+            nodes,
             shards: shards.collect(),
+            outbox: Vec::new(),
             disk: disk.clone(),
             undone: (0..shard_count).map(|_| Undone::default()).collect(),
             mesh: VecDeque::new(),
@@ -238,7 +253,27 @@ impl Node {
                 assert_eq!(self.paused.insert(connection, false), Some(true));
             }
             Effect::Mesh { to, message } => self.mesh.push_back((shard, to, message)),
-            Effect::Peer { .. } => panic!("a single node has no peers"),
+            Effect::Peer { to, message } => {
+                assert!(self.nodes > 1, "a single node has no peers");
+                self.outbox.push((to, message));
+            }
+            Effect::ReadPrepare {
+                group,
+                op,
+                checksum,
+                to,
+            } => {
+                let prepare = self.disk.prepare(group, checksum);
+                self.feed(
+                    shard,
+                    Input::PrepareRead {
+                        group,
+                        op,
+                        to,
+                        prepare,
+                    },
+                );
+            }
             Effect::Journal(record) => {
                 self.undone[index].records.push(record);
                 self.undone[index].written += 1;
@@ -260,33 +295,50 @@ impl Node {
                 self.disk.snapshots.insert(group, *snapshot);
                 self.feed(shard, Input::SnapshotWritten { group, op });
             }
-            Effect::CheckPassword {
-                ticket,
-                password,
-                phc,
-            } => {
-                let valid = phc.is_some_and(|phc| phc == password.0);
-                self.feed(
-                    shard,
-                    Input::PasswordChecked {
-                        ticket,
-                        valid,
-                        secret: [9; 32],
-                    },
-                );
-            }
-            Effect::HashPassword { ticket, password } => {
-                self.feed(
-                    shard,
-                    Input::PasswordHashed {
-                        ticket,
-                        phc: password.0,
-                    },
-                );
+            Effect::CheckPassword { .. } | Effect::HashPassword { .. } => {
+                self.see_to_password(shard, effect);
             }
             Effect::Ready => self.ready += 1,
             Effect::Stopped => self.stopped += 1,
             Effect::Note(note) => self.notes.push(note),
+        }
+    }
+
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the other effects never come here"
+    )]
+    fn see_to_password(&mut self, shard: ShardId, effect: Effect) {
+        let input = match effect {
+            Effect::CheckPassword {
+                ticket,
+                password,
+                phc,
+            } => Input::PasswordChecked {
+                ticket,
+                valid: phc.is_some_and(|phc| phc == password.0),
+                secret: [9; 32],
+            },
+            Effect::HashPassword { ticket, password } => Input::PasswordHashed {
+                ticket,
+                phc: password.0,
+            },
+            other => panic!("{other:?}"),
+        };
+        self.feed(shard, input);
+    }
+
+    /// Hands in what another node has sent.
+    pub(super) fn receive(&mut self, from: ReplicaId, message: PeerMessage) {
+        let shards = u16::try_from(self.shards.len()).unwrap();
+        let shard = message.shard(self.nodes, shards);
+        self.feed(shard, Input::Peer { from, message });
+    }
+
+    /// Tells all shards something.
+    pub(super) fn tell(&mut self, input: impl Fn() -> Input) {
+        for shard in 0..self.shards.len() {
+            self.feed(ShardId(u16::try_from(shard).unwrap()), input());
         }
     }
 
@@ -295,9 +347,7 @@ impl Node {
         for _ in 0..milliseconds / 10 {
             self.now.monotonic += 10_000_000;
             self.now.wall.0 += 10_000;
-            for shard in 0..self.shards.len() {
-                self.feed(ShardId(u16::try_from(shard).unwrap()), Input::Tick);
-            }
+            self.tell(|| Input::Tick);
             self.settle();
         }
     }
@@ -335,6 +385,13 @@ impl Node {
                 body,
             },
         );
+    }
+
+    /// The data group of a partition of the one topic of these tests.
+    pub(super) fn group_of(&self, partition: u32) -> ConsensusGroup {
+        let mut placements = self.shards[0].projection.placements();
+        let found = placements.find(|(key, _)| key.partition.0 == partition);
+        found.expect("it is there").1.group
     }
 
     pub(super) fn take(&mut self, connection: ConnectionId) -> Vec<Received> {
@@ -484,6 +541,20 @@ impl Disk {
             snapshot,
             recovered,
         }
+    }
+
+    fn prepare(&self, wanted: ConsensusGroup, checksum: u128) -> Option<vsr::Prepare> {
+        self.records.iter().find_map(|record| match record {
+            Record::Prepare { header, body }
+                if header.group() == wanted && header.checksum == checksum =>
+            {
+                Some(vsr::Prepare {
+                    header: *header,
+                    body: body.clone(),
+                })
+            }
+            Record::Prepare { .. } | Record::Superblock(_) => None,
+        })
     }
 
     fn change(&mut self, change: SegmentChange) {

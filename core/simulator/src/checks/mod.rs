@@ -97,6 +97,9 @@ impl Checks {
                 Input::Opened { .. }
                 | Input::Mesh { .. }
                 | Input::Peer { .. }
+                | Input::PeerUp { .. }
+                | Input::PeerDown { .. }
+                | Input::PrepareRead { .. }
                 | Input::Tick
                 | Input::Journal(_)
                 | Input::CheckpointWanted { .. }

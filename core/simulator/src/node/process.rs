@@ -364,7 +364,9 @@ impl Process {
                 note: vsr::Note::OutOfService(_),
             }) => self.suspend(machine, group),
             Effect::Note(_) => {}
-            Effect::Peer { .. } => unreachable!("a node alone has no peers"),
+            Effect::Peer { .. } | Effect::ReadPrepare { .. } => {
+                unreachable!("a node alone has no peers")
+            }
             Effect::Send { .. }
             | Effect::Close { .. }
             | Effect::Admit { .. }

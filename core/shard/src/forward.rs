@@ -1,0 +1,326 @@
+//! Work for consensus groups that another node leads: it goes there over the link between the nodes, and
+//! its answer comes back the same way. When link or view is lost meanwhile, nobody knows whether it was
+//! done, and whoever asked is told so.
+
+use alloc::{collections::BTreeMap, format, vec::Vec};
+
+use catalog::GroupKey;
+use wire::{
+    ConsensusGroup, Epoch, ErrorCode, Event, Failure, GroupPrimary, PartitionId, PrimaryChanged,
+    ReplicaId, ShardId, View,
+};
+
+use crate::{
+    Answer, Effect, MeshMessage, Output, PeerMessage, Shard, Sign,
+    host::Member,
+    work::{Origin, Slot, Work},
+};
+
+/// Work that is at another node.
+#[derive(Debug)]
+struct Forward {
+    /// Whom its answer is for.
+    origin: Origin,
+    to: ReplicaId,
+    group: ConsensusGroup,
+    /// The view in which that node led the group.
+    view: View,
+    /// When it is given up: monotonic time.
+    until: u64,
+    /// What is answered then.
+    refused: Result<Output, Failure>,
+}
+
+/// What this shard has forwarded and has no answer to.
+#[derive(Debug, Default)]
+pub(crate) struct Forwards {
+    sent: BTreeMap<Slot, Forward>,
+    by_origin: BTreeMap<Origin, Slot>,
+    count: u64,
+    /// Who leads each group of this shard, as clients were told.
+    told: BTreeMap<ConsensusGroup, GroupPrimary>,
+}
+
+impl Forwards {
+    fn remove(&mut self, slot: Slot) -> Option<Forward> {
+        let forward = self.sent.remove(&slot)?;
+        self.by_origin.remove(&forward.origin);
+        Some(forward)
+    }
+
+    /// Takes out what is lost.
+    fn take(&mut self, is_lost: impl Fn(&Forward) -> bool) -> Vec<Forward> {
+        let lost = self.sent.iter().filter(|(_, forward)| is_lost(forward));
+        let slots: Vec<Slot> = lost.map(|(slot, _)| *slot).collect();
+        slots
+            .into_iter()
+            .filter_map(|slot| self.remove(slot))
+            .collect()
+    }
+}
+
+impl Shard {
+    /// This node's part in a group of this shard.
+    pub(crate) fn member(&self, group: ConsensusGroup) -> Option<&Member> {
+        match group {
+            ConsensusGroup::METADATA => self.metadata.as_ref().map(|host| &host.member),
+            _ => self.data.get(&group).map(|host| &host.member),
+        }
+    }
+
+    /// Sends work to the node that leads its group, or refuses it when nobody does. Returns what is to be
+    /// done here.
+    pub(crate) fn pass_on(&mut self, origin: Origin, work: Work) -> Option<Work> {
+        let Some(group) = work.group() else {
+            return Some(work);
+        };
+        let Some(member) = self.member(group).filter(|member| !member.serves()) else {
+            return Some(work);
+        };
+        match member.follows() {
+            // It was forwarded once: whoever asked learns who leads.
+            Some(to) if origin.node == self.config.replica => {
+                let view = member.primary().view;
+                self.forward(origin, (group, to, view), work);
+            }
+            _ => {
+                let failure = member.refusal(member.why_not_serving());
+                let answer = Answer {
+                    primary: member.primary(),
+                    ..Answer::without_group(work.refused(&failure))
+                };
+                self.desk.answer(origin, answer);
+            }
+        }
+        None
+    }
+
+    fn forward(
+        &mut self,
+        origin: Origin,
+        (group, to, view): (ConsensusGroup, ReplicaId, View),
+        mut work: Work,
+    ) {
+        let now = self.desk.now;
+        let mut until = now.after(2 * self.config.park_timeout);
+        if let Work::Poll(poll) = &mut work {
+            // Clocks differ from node to node.
+            poll.deadline = poll.deadline.saturating_sub(now.monotonic);
+            until = until.saturating_add(poll.deadline);
+        }
+        let code = if work.appends() {
+            ErrorCode::OutcomeUnknown
+        } else {
+            ErrorCode::Retry
+        };
+        let text = format!(
+            "node {to} led consensus group {group} in view {view}; it did not answer before link or view were lost"
+        );
+        let forward = Forward {
+            origin,
+            to,
+            group,
+            view,
+            until,
+            refused: work.refused(&Failure::new(code, text)),
+        };
+        self.forwards.count += 1;
+        let slot = Slot(self.forwards.count);
+        self.forwards.sent.insert(slot, forward);
+        self.forwards.by_origin.insert(origin, slot);
+        let message = PeerMessage::Work {
+            origin: self.origin(slot),
+            group,
+            work: work.into(),
+        };
+        self.counters.forwarded += 1;
+        self.desk.push(Effect::Peer { to, message });
+    }
+
+    /// The wait of a poll is over, wherever it is.
+    pub(crate) fn on_hurry(&mut self, origin: Origin) {
+        self.polls.hurry(origin);
+        let Some(slot) = self.forwards.by_origin.get(&origin).copied() else {
+            return;
+        };
+        let forward = &self.forwards.sent[&slot];
+        let (to, group) = (forward.to, forward.group);
+        let origin = self.origin(slot);
+        let message = PeerMessage::Hurry { origin, group };
+        self.desk.push(Effect::Peer { to, message });
+    }
+
+    pub(crate) fn on_peer(&mut self, from: ReplicaId, message: PeerMessage) {
+        match message {
+            PeerMessage::Replica { group, message } => {
+                self.feed(group, vsr::Input::Message(message));
+            }
+            PeerMessage::Work {
+                origin, mut work, ..
+            } => {
+                if let Work::Poll(poll) = &mut *work {
+                    poll.deadline = self.desk.now.after(poll.deadline);
+                }
+                if origin.node == from {
+                    self.work.push_back((origin, *work));
+                }
+            }
+            PeerMessage::Answer { origin, answer } => {
+                // One that was given up has its answer.
+                if let Some(forward) = self.forwards.remove(origin.slot) {
+                    self.desk.answer(forward.origin, *answer);
+                }
+            }
+            PeerMessage::Hurry { origin, .. } => self.polls.hurry(origin),
+            PeerMessage::Moved(completed) => self.on_moved(completed),
+            PeerMessage::Liveness(signs) => {
+                if let Some(host) = &mut self.metadata {
+                    host.on_signs(&mut self.desk, from, &signs);
+                }
+            }
+            PeerMessage::Connections(sessions) => {
+                if let Some(host) = &mut self.metadata {
+                    host.on_connections(&mut self.desk, from, &sessions);
+                }
+            }
+        }
+    }
+
+    /// Gives up what is lost.
+    fn give_up(&mut self, is_lost: impl Fn(&Forward) -> bool) {
+        for forward in self.forwards.take(is_lost) {
+            let answer = Answer::without_group(forward.refused);
+            self.desk.answer(forward.origin, answer);
+        }
+    }
+
+    pub(crate) fn expire_forwards(&mut self) {
+        let now = self.desk.now.monotonic;
+        self.give_up(|forward| forward.until <= now);
+    }
+
+    /// A link to another node is gone: nothing comes back over it, and its sessions have no connection.
+    pub(crate) fn on_peer_down(&mut self, node: ReplicaId) {
+        self.give_up(|forward| forward.to == node);
+        if let Some(host) = &mut self.metadata {
+            host.on_connections(&mut self.desk, node, &[]);
+        }
+        let groups = self.data.keys().copied();
+        let groups: Vec<ConsensusGroup> = core::iter::once(ConsensusGroup::METADATA)
+            .chain(groups)
+            .collect();
+        for group in groups {
+            if self.member(group).and_then(Member::follows) == Some(node) {
+                self.feed(group, vsr::Input::PrimaryLost);
+            }
+        }
+    }
+
+    /// A link to another node is new: what it may have missed is said again.
+    pub(crate) fn on_peer_up(&mut self, node: ReplicaId) {
+        self.give_up(|forward| forward.to == node);
+        if self.leader_of_metadata() == Some(node) {
+            self.tell_connections(node);
+        }
+        self.hand_overs.refresh();
+    }
+
+    /// Who leads the metadata group, where that is another node.
+    fn leader_of_metadata(&self) -> Option<ReplicaId> {
+        self.metadata.as_ref()?.member.follows()
+    }
+
+    fn tell_connections(&mut self, to: ReplicaId) {
+        if let Some(host) = &self.metadata {
+            let message = PeerMessage::Connections(host.connections_of(self.config.replica));
+            self.desk.push(Effect::Peer { to, message });
+        }
+    }
+
+    /// What this shard's connections did, for who watches over sessions. Only shard 0 knows who that is.
+    pub(crate) fn pass_signs(&mut self, signs: Vec<Sign>) {
+        let node = self.config.replica;
+        let Some(host) = &mut self.metadata else {
+            let message = MeshMessage::Liveness(signs);
+            return self.desk.push(Effect::Mesh {
+                to: ShardId(0),
+                message,
+            });
+        };
+        host.on_signs(&mut self.desk, node, &signs);
+        if let Some(to) = host.member.follows() {
+            let message = PeerMessage::Liveness(signs);
+            self.desk.push(Effect::Peer { to, message });
+        }
+    }
+
+    /// Moves are complete: for who leads the metadata group. Only shard 0 knows who that is.
+    pub(crate) fn on_moved(&mut self, completed: Vec<(GroupKey, PartitionId, Epoch)>) {
+        let Some(host) = &mut self.metadata else {
+            let message = MeshMessage::Moved(completed);
+            return self.desk.push(Effect::Mesh {
+                to: ShardId(0),
+                message,
+            });
+        };
+        match host.member.follows() {
+            Some(to) => {
+                let message = PeerMessage::Moved(completed);
+                self.desk.push(Effect::Peer { to, message });
+            }
+            None => host.on_completed(&completed),
+        }
+    }
+
+    /// Status, view or primary of groups of this shard have changed.
+    pub(crate) fn on_status_changed(&mut self, groups: &[ConsensusGroup]) {
+        for group in groups {
+            let Some(member) = self.member(*group) else {
+                continue;
+            };
+            let now = member.primary();
+            let (serves, follows) = (member.serves(), member.follows());
+            self.give_up(|forward| {
+                forward.group == *group && (follows != Some(forward.to) || now.view != forward.view)
+            });
+            if !serves {
+                self.polls.on_leader_lost(*group);
+            }
+            let is_led = serves || follows.is_some();
+            if is_led && self.forwards.told.insert(*group, now.clone()) != Some(now.clone()) {
+                self.tell_primary(&now);
+                if *group == ConsensusGroup::METADATA
+                    && let Some(leader) = follows
+                {
+                    self.tell_connections(leader);
+                }
+            }
+        }
+    }
+
+    /// Tells all connections of this node who leads a group now. A cluster of one has nothing to tell, nor
+    /// has the first view.
+    fn tell_primary(&mut self, primary: &GroupPrimary) {
+        if self.config.nodes.len() == 1 || primary.view == View(0) {
+            return;
+        }
+        for shard in (0..self.config.shard_count).map(ShardId) {
+            if shard != self.config.shard {
+                let message = MeshMessage::PrimaryChanged(primary.clone());
+                self.desk.push(Effect::Mesh { to: shard, message });
+            }
+        }
+        self.on_primary_changed(primary);
+    }
+
+    pub(crate) fn on_primary_changed(&mut self, primary: &GroupPrimary) {
+        let event = Event::PrimaryChanged(PrimaryChanged {
+            group: primary.group,
+            view: primary.view,
+            primary: primary.primary,
+        });
+        for connection in self.connections.bound() {
+            self.send_event(connection, &event);
+        }
+    }
+}

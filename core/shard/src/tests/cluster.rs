@@ -1,0 +1,505 @@
+//! Three nodes with different numbers of shards: any node takes any request; what a node leads moves on when
+//! it is gone, and comes back to nobody twice.
+
+use std::{collections::BTreeSet, vec, vec::Vec};
+
+use wire::{
+    Command, ConsensusGroup, Epoch, ErrorCode, Event, Failure, Offset, PollStrategy, ReplicaId,
+    Reply,
+};
+
+use super::{
+    groups::{create, group_poll, join},
+    messages::{batch, payloads, poll, polled, send, sent, store},
+    node::{Client, DATA_GROUPS, Disk, Node, Received, name},
+};
+use crate::{Input, Shard};
+
+const SHARDS: [u16; 3] = [2, 1, 3];
+const PARTITIONS: u32 = 6;
+
+/// Three nodes, their links and the time that passes for them.
+struct Cluster {
+    nodes: Vec<Option<Node>>,
+    /// The disks of those that are down.
+    disks: Vec<Disk>,
+    /// Links that lose everything, by sender and receiver.
+    cut: BTreeSet<(u8, u8)>,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let mut cluster = Self {
+            nodes: vec![None, None, None],
+            disks: vec![Disk::default(), Disk::default(), Disk::default()],
+            cut: BTreeSet::new(),
+        };
+        for node in 0..3 {
+            cluster.start(node);
+        }
+        cluster.settle();
+        cluster
+    }
+
+    fn start(&mut self, node: u8) {
+        let index = usize::from(node);
+        let disk = core::mem::take(&mut self.disks[index]);
+        let mut started = Node::of_cluster(ReplicaId(node), 3, SHARDS[index], disk);
+        let others = self.nodes.iter().flatten().map(|other| other.now);
+        started.now = others
+            .max_by_key(|now| now.monotonic)
+            .unwrap_or(started.now);
+        self.nodes[index] = Some(started);
+        for other in (0..3).filter(|other| *other != node) {
+            self.link_is_up(node, other);
+            self.link_is_up(other, node);
+        }
+    }
+
+    fn link_is_up(&mut self, at: u8, other: u8) {
+        if let Some(node) = &mut self.nodes[usize::from(at)] {
+            let node_id = ReplicaId(other);
+            node.tell(|| Input::PeerUp { node: node_id });
+        }
+    }
+
+    /// SIGKILL: the others see their links end.
+    fn kill(&mut self, node: u8) {
+        let killed = self.nodes[usize::from(node)].take().unwrap();
+        self.disks[usize::from(node)] = killed.disk;
+        let down = ReplicaId(node);
+        for other in self.nodes.iter_mut().flatten() {
+            other.tell(|| Input::PeerDown { node: down });
+        }
+        self.settle();
+    }
+
+    /// Nothing comes from the node or to it any more, and no link ends.
+    fn isolate(&mut self, node: u8) {
+        for other in (0..3).filter(|other| *other != node) {
+            self.cut.insert((node, other));
+            self.cut.insert((other, node));
+        }
+    }
+
+    fn node(&mut self, node: u8) -> &mut Node {
+        self.nodes[usize::from(node)].as_mut().unwrap()
+    }
+
+    /// Carries everything out until nothing is left to do.
+    fn settle(&mut self) {
+        loop {
+            let mut messages = Vec::new();
+            for (index, node) in self.nodes.iter_mut().enumerate() {
+                if let Some(node) = node {
+                    node.settle();
+                    let from = u8::try_from(index).unwrap();
+                    messages.extend(node.outbox.drain(..).map(|(to, it)| (from, to, it)));
+                }
+            }
+            if messages.is_empty() {
+                return;
+            }
+            for (from, to, message) in messages {
+                if self.cut.contains(&(from, to.0)) {
+                    continue;
+                }
+                if let Some(node) = &mut self.nodes[usize::from(to.0)] {
+                    node.receive(ReplicaId(from), message);
+                }
+            }
+        }
+    }
+
+    fn pass(&mut self, milliseconds: u64) {
+        for _ in 0..milliseconds / 10 {
+            for node in self.nodes.iter_mut().flatten() {
+                node.now.monotonic += 10_000_000;
+                node.now.wall.0 += 10_000;
+                node.tell(|| Input::Tick);
+            }
+            self.settle();
+        }
+    }
+
+    /// Lets time pass until something is so.
+    fn pass_until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
+        for _ in 0..500 {
+            if is_so(self) {
+                return;
+            }
+            self.pass(10);
+        }
+        panic!("waited in vain: {what}");
+    }
+
+    fn log_in(&mut self, node: u8, connection: u64, client: u128) -> Client {
+        let mut client = self.node(node).client(connection, client);
+        let login = wire::Login {
+            name: "root".into(),
+            password: wire::Password("correct horse".into()),
+        };
+        match self.call(node, &mut client, login) {
+            Ok(Reply::LoggedIn(logged_in)) => {
+                client.session = logged_in.session;
+                client.secret = logged_in.secret;
+                client
+            }
+            other => panic!("login: {other:?}"),
+        }
+    }
+
+    /// Sends a request to a node, and takes its answer: that may take a while where no primary is.
+    fn call(
+        &mut self,
+        node: u8,
+        client: &mut Client,
+        request: impl Into<wire::Request>,
+    ) -> Result<Reply, Failure> {
+        let request = request.into();
+        let command = request.command();
+        let correlation = self.node(node).submit(client, request);
+        let mut answer = None;
+        self.pass_until("the answer", |cluster| {
+            cluster.settle();
+            answer = cluster.node(node).answer(client, command, correlation);
+            answer.is_some()
+        });
+        answer.unwrap()
+    }
+
+    fn shards(&self) -> impl Iterator<Item = (u8, &Shard)> {
+        let nodes = self.nodes.iter().enumerate();
+        nodes.flat_map(|(index, node)| {
+            let index = u8::try_from(index).unwrap();
+            node.iter()
+                .flat_map(move |node| node.shards.iter().map(move |shard| (index, shard)))
+        })
+    }
+
+    /// Who leads a group, if exactly one node does.
+    fn leader(&self, group: ConsensusGroup) -> Option<u8> {
+        let serving: Vec<u8> = self
+            .shards()
+            .filter(|(_, shard)| shard.member(group).is_some_and(|member| member.serves()))
+            .map(|(node, _)| node)
+            .collect();
+        match serving.as_slice() {
+            [one] => Some(*one),
+            _ => None,
+        }
+    }
+
+    fn all_led(&self) -> bool {
+        (0..=DATA_GROUPS).all(|group| self.leader(ConsensusGroup(group)).is_some())
+    }
+
+    /// All replicas have executed the same.
+    fn assert_equal(&self) {
+        let catalogs = self.shards().filter_map(|(_, shard)| shard.catalog());
+        let digests: BTreeSet<u128> = catalogs.map(catalog::Catalog::digest).collect();
+        assert_eq!(digests.len(), 1, "the metadata differs");
+        for group in (1..=DATA_GROUPS).map(ConsensusGroup) {
+            let states = self
+                .shards()
+                .filter_map(|(_, shard)| shard.data_group(group));
+            let digests: Vec<u128> = states.map(partition::DataGroup::digest).collect();
+            let distinct: BTreeSet<&u128> = digests.iter().collect();
+            assert_eq!((digests.len(), distinct.len()), (3, 1), "group {group}");
+        }
+    }
+}
+
+/// A cluster with a topic and a consumer group, made through a node that leads no metadata.
+fn with_topic() -> (Cluster, Client) {
+    let mut cluster = Cluster::new();
+    let mut admin = cluster.log_in(1, 100, 100);
+    let stream = wire::CreateStream {
+        name: "orders".into(),
+    };
+    cluster.call(1, &mut admin, stream).unwrap();
+    let topic = wire::CreateTopic {
+        stream: name("orders"),
+        name: "payments".into(),
+        partitions: PARTITIONS,
+    };
+    cluster.call(1, &mut admin, topic).unwrap();
+    cluster.call(1, &mut admin, create()).unwrap();
+    cluster.pass(100);
+    (cluster, admin)
+}
+
+fn offsets_of(reply: Result<Reply, Failure>) -> (Offset, usize) {
+    let result = polled(reply).remove(0);
+    assert_eq!(result.status, Ok(()));
+    (result.next, result.batches.len())
+}
+
+fn stored(reply: Result<Reply, Failure>) -> Vec<wire::StoreResult> {
+    match reply {
+        Ok(Reply::OffsetsStored(stored)) => stored.sections,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn primary_changes(received: &[Received]) -> Vec<(u16, u8)> {
+    let changes = received.iter().filter_map(|received| match received {
+        Received::Event(Event::PrimaryChanged(it)) => Some((it.group.0, it.primary.0)),
+        Received::Reply(..) | Received::Event(_) | Received::Closed => None,
+    });
+    changes.collect()
+}
+
+#[test]
+fn any_node_takes_any_request() {
+    let (mut cluster, mut admin) = with_topic();
+    for partition in 0..PARTITIONS {
+        for node in 0..3_u8 {
+            let connection = 10 + u64::from(node) + u64::from(partition) * 10;
+            let mut client = cluster.log_in(node, connection, u128::from(connection));
+            let request = send(&[(partition, batch(&payloads("m", 3), 0, 0))]);
+            let results = sent(cluster.call(node, &mut client, request));
+            assert_eq!(results[0].status, Ok(()));
+            assert_eq!(results[0].base_offset, Some(Offset(u64::from(node) * 3)));
+            let request = poll(&[partition], PollStrategy::First);
+            let (next, _) = offsets_of(cluster.call(node, &mut client, request));
+            assert_eq!(next, Offset(u64::from(node) * 3 + 3));
+            let reply = cluster.call(node, &mut client, store(partition, u64::from(node)));
+            assert_eq!(stored(reply)[0].stored, Some(Offset(u64::from(node))));
+            cluster
+                .call(node, &mut client, wire::Request::Logout)
+                .unwrap();
+        }
+    }
+    // A whole send goes to several nodes, and so do the offsets of a topic.
+    let all: Vec<_> = (0..PARTITIONS)
+        .map(|partition| (partition, batch(&payloads("all", 1), 0, 0)))
+        .collect();
+    let results = sent(cluster.call(1, &mut admin, send(&all)));
+    assert!(results.iter().all(|result| result.status.is_ok()));
+    let topic = wire::GetTopic {
+        stream: name("orders"),
+        topic: name("payments"),
+    };
+    let Ok(Reply::Topic(details)) = cluster.call(1, &mut admin, topic) else {
+        panic!("a topic is told");
+    };
+    assert!(
+        details
+            .partitions
+            .iter()
+            .all(|it| it.end == Some(Offset(10)))
+    );
+    cluster.pass(100);
+    cluster.assert_equal();
+}
+
+#[test]
+fn a_killed_node_s_groups_go_on_elsewhere_and_it_catches_up() {
+    let (mut cluster, mut admin) = with_topic();
+    let mut other = cluster.log_in(2, 7, 7);
+    for round in 0..20 {
+        for partition in 0..PARTITIONS {
+            let request = send(&[(partition, batch(&payloads("before", 2), 0, 0))]);
+            assert_eq!(
+                sent(cluster.call(1, &mut admin, request))[0].status,
+                Ok(()),
+                "{round}"
+            );
+        }
+    }
+    cluster.node(2).take(other.connection);
+    let leads: Vec<u16> = (0..=DATA_GROUPS)
+        .filter(|group| cluster.leader(ConsensusGroup(*group)) == Some(0))
+        .collect();
+    assert!(leads.contains(&0) && leads.len() >= 2, "{leads:?}");
+    cluster.kill(0);
+    cluster.pass_until("every group is led", |cluster| cluster.all_led());
+    // Whoever is connected elsewhere is told, on every shard.
+    for (node, client) in [(1, &admin), (2, &other)] {
+        let told = primary_changes(&cluster.node(node).take(client.connection));
+        let groups: BTreeSet<u16> = told.iter().map(|(group, _)| *group).collect();
+        assert!(leads.iter().all(|group| groups.contains(group)), "{told:?}");
+        assert!(told.iter().all(|(_, primary)| *primary != 0), "{told:?}");
+    }
+    for partition in 0..PARTITIONS {
+        for _ in 0..40 {
+            let request = send(&[(partition, batch(&payloads("after", 1), 0, 0))]);
+            assert_eq!(sent(cluster.call(2, &mut other, request))[0].status, Ok(()));
+        }
+        let request = poll(&[partition], PollStrategy::First);
+        assert_eq!(
+            offsets_of(cluster.call(1, &mut admin, request)).0,
+            Offset(80)
+        );
+    }
+    // It has missed more than the others keep in memory, and fetches it from their journals.
+    cluster.start(0);
+    cluster.pass(1_000);
+    cluster.assert_equal();
+    assert!(cluster.all_led());
+}
+
+#[test]
+fn deposed_primary_serves_nobody() {
+    let (mut cluster, mut admin) = with_topic();
+    let partition = 0;
+    let request = send(&[(partition, batch(&payloads("m", 2), 0, 0))]);
+    assert_eq!(sent(cluster.call(1, &mut admin, request))[0].status, Ok(()));
+    let group = cluster.node(1).group_of(partition);
+    let old = cluster.leader(group).unwrap();
+    let mut stuck = cluster.log_in(old, 55, 55);
+    let request = poll(&[partition], PollStrategy::First);
+    let (next, _) = offsets_of(cluster.call(old, &mut stuck, request.clone()));
+    assert_eq!(next, Offset(2));
+
+    // It does not know that it is alone; its answers wait until it does.
+    cluster.isolate(old);
+    let correlation = cluster.node(old).submit(&mut stuck, request);
+    cluster.settle();
+    let command = Command::PollMessages;
+    let early = cluster.node(old).answer(&mut stuck, command, correlation);
+    assert!(early.is_none(), "{early:?}");
+    cluster.pass_until("the others have another", |cluster| {
+        let others = cluster.shards().filter(|(node, _)| *node != old);
+        let mut members = others.filter_map(|(_, shard)| shard.member(group));
+        members.any(|member| member.serves())
+    });
+    cluster.pass(1_000);
+    let late = cluster.node(old).answer(&mut stuck, command, correlation);
+    let results = polled(late.expect("it has abdicated"));
+    let failure = results[0].status.clone().unwrap_err();
+    assert_eq!(failure.code, ErrorCode::NotReady);
+    assert_eq!(results[0].batches.len(), 0);
+
+    // Once it hears of them it forwards like any other.
+    cluster.cut.clear();
+    cluster.pass(1_000);
+    let request = poll(&[partition], PollStrategy::First);
+    assert_eq!(
+        offsets_of(cluster.call(old, &mut stuck, request)).0,
+        Offset(2)
+    );
+    cluster.assert_equal();
+}
+
+#[test]
+fn what_was_forwarded_to_a_lost_node_is_answered() {
+    let (mut cluster, mut admin) = with_topic();
+    let led_by_0 = (0..PARTITIONS).find(|partition| {
+        let group = cluster.node(1).group_of(*partition);
+        cluster.leader(group) == Some(0)
+    });
+    let partition = led_by_0.expect("node 0 leads some");
+    cluster.cut.insert((0, 1));
+    let request = send(&[(partition, batch(&payloads("m", 2), 0, 0))]);
+    let appended = cluster.node(1).submit(&mut admin, request);
+    let read = poll(&[partition], PollStrategy::First);
+    let read = cluster.node(1).submit(&mut admin, read);
+    cluster.settle();
+    let early = cluster
+        .node(1)
+        .answer(&mut admin, Command::SendMessages, appended);
+    assert!(early.is_none());
+    cluster.kill(0);
+    let answer = cluster
+        .node(1)
+        .answer(&mut admin, Command::SendMessages, appended);
+    let failure = sent(answer.unwrap())[0].status.clone().unwrap_err();
+    assert_eq!(failure.code, ErrorCode::OutcomeUnknown, "{failure}");
+    let answer = cluster
+        .node(1)
+        .answer(&mut admin, Command::PollMessages, read);
+    let failure = polled(answer.unwrap())[0].status.clone().unwrap_err();
+    assert_eq!(failure.code, ErrorCode::Retry, "{failure}");
+}
+
+#[test]
+fn members_at_different_nodes_share_and_hand_over() {
+    let (mut cluster, mut admin) = with_topic();
+    for partition in 0..PARTITIONS {
+        let request = send(&[(partition, batch(&payloads("m", 4), 0, 0))]);
+        assert_eq!(sent(cluster.call(1, &mut admin, request))[0].status, Ok(()));
+    }
+    let mut first = cluster.log_in(0, 20, 20);
+    let mut second = cluster.log_in(2, 21, 21);
+    let Ok(Reply::Assignment(all)) = cluster.call(0, &mut first, join()) else {
+        panic!("it is the only member");
+    };
+    assert_eq!(all.owned.len(), PARTITIONS as usize);
+    for assigned in &all.owned {
+        let sections = [(assigned.partition.0, assigned.epoch)];
+        let (next, _) = offsets_of(cluster.call(0, &mut first, group_poll(&sections)));
+        assert_eq!(next, Offset(4));
+    }
+    cluster.node(0).take(first.connection);
+    cluster.call(2, &mut second, join()).unwrap();
+    let events = cluster.node(0).take(first.connection);
+    let is_told = |it: &Received| matches!(it, Received::Event(Event::AssignmentChanged(_)));
+    assert!(events.iter().any(is_told), "{events:?}");
+
+    // What it was served and has not stored holds the hand-over back; once that is stored it is drained,
+    // wherever the partition and the members are.
+    for assigned in &all.owned {
+        let request = wire::StoreConsumerOffset {
+            consumer: wire::Consumer::Group(name("billing")),
+            sections: vec![wire::StoreSection {
+                partition: assigned.partition,
+                epoch: assigned.epoch,
+                offset: Offset(3),
+            }],
+            ..store(0, 0)
+        };
+        let results = stored(cluster.call(0, &mut first, request));
+        assert_eq!(results[0].status, Ok(()));
+    }
+    let sync = wire::SyncConsumerGroup {
+        stream: name("orders"),
+        topic: name("payments"),
+        group: name("billing"),
+    };
+    let mut half = Vec::new();
+    cluster.pass_until("half are the newcomer's", |cluster| {
+        let reply = cluster.call(2, &mut second, sync.clone());
+        let Ok(Reply::Assignment(assignment)) = reply else {
+            panic!("{reply:?}");
+        };
+        half = assignment.owned;
+        half.len() == PARTITIONS as usize / 2
+    });
+    for assigned in &half {
+        let sections = [(assigned.partition.0, assigned.epoch)];
+        let (next, batches) = offsets_of(cluster.call(2, &mut second, group_poll(&sections)));
+        assert_eq!((next, batches), (Offset(4), 0), "nothing is served twice");
+        let before = all.owned.iter();
+        let old = before.clone().find(|it| it.partition == assigned.partition);
+        let stale = [(assigned.partition.0, old.map_or(Epoch(0), |it| it.epoch))];
+        let refused = polled(cluster.call(0, &mut first, group_poll(&stale)));
+        assert!(refused[0].status.is_err());
+    }
+}
+
+#[test]
+fn session_of_a_client_that_was_at_a_dead_node_has_its_grace_and_no_more() {
+    let (mut cluster, _admin) = with_topic();
+    let lost = cluster.log_in(2, 30, 30);
+    let mut moved = cluster.log_in(2, 31, 31);
+    cluster.pass(50);
+    cluster.kill(2);
+    let (session, secret) = (moved.session, moved.secret);
+    moved = cluster.node(1).client(40, 31);
+    (moved.session, moved.secret) = (session, secret);
+    cluster
+        .call(1, &mut moved, wire::Attach { secret })
+        .unwrap();
+    cluster.pass(500);
+    let is_there = |cluster: &Cluster, client: &Client| {
+        let mut catalogs = cluster.shards().filter_map(|(_, shard)| shard.catalog());
+        let found = catalogs.next().unwrap();
+        found.session(client.id, client.session).is_some()
+    };
+    assert!(is_there(&cluster, &lost), "its grace is a second");
+    cluster.pass(800);
+    assert!(!is_there(&cluster, &lost));
+    assert!(is_there(&cluster, &moved));
+}
