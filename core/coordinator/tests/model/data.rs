@@ -99,8 +99,13 @@ impl Steps<'_> {
     fn poll(&mut self) {
         for claim in self.claims() {
             self.poll_current(claim);
-            if let Some(deposed) = self.from.deposed {
-                self.poll_deposed(claim, deposed);
+            // Who comes to the deposed primary waits for a round that no majority answers.
+            if self.model.lacks(Mutation::PollUnconfirmed)
+                && let Some(deposed) = self.from.deposed
+                && self.from.poll.is_none()
+                && self.deposed_serves(claim, deposed)
+            {
+                self.hold(claim, true, None);
             }
         }
     }
@@ -148,20 +153,13 @@ impl Steps<'_> {
         }
     }
 
-    fn poll_deposed(&mut self, claim: Claim, deposed: Deposed) {
+    /// Whether the deposed primary would serve a claim if it were asked to without a confirmation.
+    fn deposed_serves(&self, claim: Claim, deposed: Deposed) -> bool {
         let copy = self.model.plane.copy(self.from.node, deposed.copy);
-        let Some((epoch, _)) = self.admit(copy, claim, Wish::Poll) else {
-            return;
-        };
-        let right = Claim { epoch, ..claim };
-        if !deposed.record.admits(right) || epoch > deposed.record.fence {
-            return;
-        }
-        self.note(Floor::DeposedAsked);
-        // No majority is in its view: it asks, and nobody confirms.
-        if self.model.lacks(Mutation::PollUnconfirmed) && self.from.poll.is_none() {
-            self.hold(claim, true, None);
-        }
+        let right = self.admit(copy, claim, Wish::Poll);
+        right.is_some_and(|(epoch, _)| {
+            deposed.record.admits(Claim { epoch, ..claim }) && epoch <= deposed.record.fence
+        })
     }
 
     fn answer(&mut self) {
@@ -363,7 +361,8 @@ impl Steps<'_> {
         }
         for timed_out in [false, true] {
             let Some(why) = hand_over(&self.copy.view, &self.progress(timed_out)) else {
-                if self.from.memory.fence > 0 {
+                let source = owner(&self.copy.view);
+                if source.is_some_and(|it| it.held_since <= self.from.memory.fence) {
                     self.note(Floor::PollsUnknown);
                 }
                 continue;
@@ -498,7 +497,13 @@ impl Steps<'_> {
             });
             // Polls at the primary that is deposed stay there; those at the one that leads now are over.
             begun.poll = self.from.poll.filter(|poll| !poll.deposed);
-            self.note_asked(begun);
+            let asked = |deposed| {
+                let mut claims = self.claims().into_iter();
+                claims.any(|claim| self.deposed_serves(claim, deposed))
+            };
+            if begun.deposed.is_some_and(asked) {
+                self.note(Floor::DeposedAsked);
+            }
             if let Some(poll) = &mut begun.poll {
                 poll.deposed = true;
             }
@@ -508,17 +513,6 @@ impl Steps<'_> {
                 self.push(Action::ViewChange { kept, copy }, next, violation);
             }
         }
-    }
-
-    /// Whether somebody may come to the primary that is deposed now, and would be served there.
-    fn note_asked(&mut self, begun: State) {
-        let before = core::mem::replace(&mut self.from, begun);
-        if let Some(deposed) = begun.deposed {
-            for claim in self.claims() {
-                self.poll_deposed(claim, deposed);
-            }
-        }
-        self.from = before;
     }
 
     /// Applies a committed op of the data group.

@@ -67,6 +67,47 @@ impl Mutation {
         (Self::LiftAcross, violation::LIFTED),
     ];
 
+    /// What comes of some of them when the first violations are let pass: a fence matters for what the
+    /// members get to see.
+    pub(crate) const FELT: [(Self, &'static [&'static str], &'static str); 8] = [
+        (
+            Self::GrantUnfenced,
+            &[violation::GRANT_UNFENCED],
+            violation::SERVED_AFTER_GRANT,
+        ),
+        (
+            Self::StoreUnjudged,
+            &[violation::STORED_BEHIND_FENCE, violation::FALLS],
+            violation::BEGINS_ELSEWHERE,
+        ),
+        (Self::StoreLowers, &[violation::FALLS], violation::REPEATED),
+        (
+            Self::PollUnjudged,
+            &[violation::SERVED_BEHIND_FENCE],
+            violation::SERVED_AFTER_GRANT,
+        ),
+        (
+            Self::AnswerUnjudged,
+            &[violation::SOURCE_SERVED, violation::SERVED_BEHIND_FENCE],
+            violation::REPEATED,
+        ),
+        (
+            Self::PollWhileRevoking,
+            &[violation::SOURCE_SERVED],
+            violation::REPEATED,
+        ),
+        (
+            Self::EpochUnparked,
+            &[violation::STUCK],
+            violation::RAISED_UNPLANNED,
+        ),
+        (
+            Self::EpochUnparked,
+            &[violation::STUCK, violation::RAISED_UNPLANNED],
+            violation::SERVED_UNGRANTED,
+        ),
+    ];
+
     /// Whether only a move that is planned again after it was cancelled shows that the rule is missing.
     pub(crate) const fn needs_cancellation(self) -> bool {
         matches!(

@@ -116,12 +116,15 @@ pub(crate) fn search(model: &Model<'_>) -> Found {
         let from = State::unpack(seen.states[at]);
         let parent = u32::try_from(at).expect("fewer than 2^32 states");
         let converges = expand(model, from, &mut successors, &mut found.reached);
-        if !converges {
+        if !converges && model.minds(violation::STUCK) {
             found.violation = Some((violation::STUCK, way(model, &seen, at)));
             break;
         }
         found.transitions += successors.len() as u64;
-        if let Some(wrong) = successors.iter().find(|it| it.violation.is_some()) {
+        if let Some(wrong) = successors
+            .iter()
+            .find(|it| it.violation.is_some_and(|it| model.minds(it)))
+        {
             let mut way = way(model, &seen, at);
             way.push(wrong.action);
             found.violation = wrong.violation.map(|violation| (violation, way));

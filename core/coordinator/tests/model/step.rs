@@ -103,6 +103,8 @@ pub(crate) struct Successor {
 pub(crate) struct Model<'a> {
     pub(crate) plane: &'a Plane,
     pub(crate) mutation: Option<Mutation>,
+    /// Violations that are let pass, to see what comes of them.
+    pub(crate) ignored: &'a [&'static str],
     pub(crate) bounds: Bounds,
 }
 
@@ -120,6 +122,10 @@ pub(crate) struct Bounds {
 impl Model<'_> {
     pub(crate) fn lacks(&self, mutation: Mutation) -> bool {
         self.mutation == Some(mutation)
+    }
+
+    pub(crate) fn minds(&self, violation: &str) -> bool {
+        !self.ignored.contains(&violation)
     }
 }
 
