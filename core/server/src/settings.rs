@@ -6,7 +6,7 @@ use bytes::Bytes;
 use storage::Format;
 use wire::{ErrorCode, Failure, FrameHeader, ReplicaId, ShardId};
 
-use crate::config::Config;
+use crate::{config::Config, random};
 
 /// Bytes of the journal's first file, which the first start waits for.
 const FIRST_FILE: u64 = 16 * 1024 * 1024;
@@ -54,6 +54,7 @@ pub(crate) fn shard(
         session_timeout: nanoseconds(timeouts.session_timeout),
         liveness_interval: nanoseconds(timeouts.heartbeat_interval) / 3,
         park_timeout: nanoseconds(timeouts.park_timeout),
+        incarnation: u64::from_le_bytes(random::bytes()),
         segment_size: cluster.segment_size,
         tail_budget: node.tail_memory / groups,
         index_budget: node.index_memory / groups,

@@ -22,6 +22,9 @@ pub struct Config {
     pub replica: ReplicaId,
     /// Every node, by index.
     pub nodes: Vec<Node>,
+    /// Chosen anew by every process, at random: what is answered late is told from what was asked before a
+    /// restart.
+    pub incarnation: u64,
     /// This shard.
     pub shard: ShardId,
     /// Shards of this node.

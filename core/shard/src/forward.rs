@@ -12,7 +12,7 @@ use wire::{
 
 use crate::{
     Answer, Effect, MeshMessage, Output, PeerMessage, Shard, Sign,
-    host::Member,
+    host::{Asker, Member},
     work::{Origin, Slot, Work},
 };
 
@@ -31,17 +31,32 @@ struct Forward {
     refused: Result<Output, Failure>,
 }
 
+/// Work that waits until it is certain that this node leads its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ReadId(u64);
+
 /// What this shard has forwarded and has no answer to.
 #[derive(Debug, Default)]
 pub(crate) struct Forwards {
     sent: BTreeMap<Slot, Forward>,
     by_origin: BTreeMap<Origin, Slot>,
     count: u64,
+    /// Work that is done once it is certain that this node leads its group.
+    reads: BTreeMap<ReadId, (Origin, Work)>,
+    read_count: u64,
     /// Who leads each group of this shard, as clients were told.
     told: BTreeMap<ConsensusGroup, GroupPrimary>,
 }
 
 impl Forwards {
+    /// Of a process: slots are not those of the one before.
+    pub(crate) fn new(incarnation: u64) -> Self {
+        Self {
+            count: incarnation,
+            ..Self::default()
+        }
+    }
+
     fn remove(&mut self, slot: Slot) -> Option<Forward> {
         let forward = self.sent.remove(&slot)?;
         self.by_origin.remove(&forward.origin);
@@ -95,6 +110,56 @@ impl Shard {
         None
     }
 
+    /// Holds back what would tell what this node knows, until it is certain that it still leads the group.
+    /// Returns what need not wait.
+    pub(crate) fn confirm_first(&mut self, origin: Origin, work: Work) -> Option<Work> {
+        let is_read = match &work {
+            Work::Attach(_) | Work::Offsets { .. } => true,
+            Work::Catalog(work) => {
+                let host = self.metadata.as_ref();
+                host.is_some_and(|host| host.is_read(work))
+            }
+            Work::Login(_)
+            | Work::Write { .. }
+            | Work::Poll(_)
+            | Work::GroupWrite(_)
+            | Work::Groups
+            | Work::Counters => false,
+        };
+        let Some(group) = work.group().filter(|_| is_read && self.desk.has_peers) else {
+            return Some(work);
+        };
+        self.forwards.read_count += 1;
+        let id = ReadId(self.forwards.read_count);
+        let asker = Asker::Work(id);
+        if group == ConsensusGroup::METADATA {
+            let host = self.metadata.as_mut()?;
+            host.member.confirm(&self.desk, asker);
+            self.forwards.reads.insert(id, (origin, work));
+            host.pump(&mut self.desk);
+        } else {
+            let host = self.data.get_mut(&group)?;
+            host.member.confirm(&self.desk, asker);
+            self.forwards.reads.insert(id, (origin, work));
+            host.pump(&mut self.desk);
+        }
+        None
+    }
+
+    /// It is certain that this node leads the group of some work, or it does not.
+    pub(crate) fn on_read_confirmed(&mut self, id: ReadId, outcome: Result<(), Failure>) {
+        let Some((origin, work)) = self.forwards.reads.remove(&id) else {
+            return;
+        };
+        match outcome {
+            Ok(()) => self.carry_out(origin, work),
+            Err(failure) => {
+                let answer = Answer::without_group(work.refused(&failure));
+                self.desk.answer(origin, answer);
+            }
+        }
+    }
+
     fn forward(
         &mut self,
         origin: Origin,
@@ -124,7 +189,7 @@ impl Shard {
             until,
             refused: work.refused(&Failure::new(code, text)),
         };
-        self.forwards.count += 1;
+        self.forwards.count = self.forwards.count.wrapping_add(1);
         let slot = Slot(self.forwards.count);
         self.forwards.sent.insert(slot, forward);
         self.forwards.by_origin.insert(origin, slot);

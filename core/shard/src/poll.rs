@@ -412,10 +412,17 @@ impl Polls {
         let Some(poll) = self.polls.get_mut(&id) else {
             return false;
         };
-        let sections = poll.work.sections.iter().zip(&poll.results);
-        let served = sections.filter(|(_, (_, result))| result.status.is_ok());
-        let groups: BTreeSet<ConsensusGroup> =
-            served.map(|(section, _)| section.address.group).collect();
+        // What is refused rests on what is known here, too.
+        let groups = poll
+            .work
+            .sections
+            .iter()
+            .map(|section| section.address.group);
+        let is_led = |group: &ConsensusGroup| {
+            let host = around.hosts.get(group);
+            host.is_some_and(|host| host.member.serves())
+        };
+        let groups: BTreeSet<ConsensusGroup> = groups.filter(is_led).collect();
         poll.stage = Stage::Confirming(groups.len());
         for group in &groups {
             if let Some(host) = around.hosts.get_mut(group) {

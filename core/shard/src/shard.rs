@@ -22,7 +22,7 @@ use crate::{
     desk::{Desk, Written},
     forward::Forwards,
     hand_over::HandOvers,
-    host::{DataHost, Member, MetadataHost, Settings},
+    host::{Asker, Confirmed, DataHost, Member, MetadataHost, Settings},
     liveness::{Signs, Timeouts},
     pending::Pending,
     poll::{DataHosts, Polls, Surroundings},
@@ -145,7 +145,7 @@ impl Shard {
             data: BTreeMap::new(),
             polls: Polls::default(),
             hand_overs: HandOvers::default(),
-            forwards: Forwards::default(),
+            forwards: Forwards::new(config.incarnation),
             group_waits: BTreeMap::new(),
             work: VecDeque::new(),
             parked: BTreeMap::new(),
@@ -408,11 +408,14 @@ impl Shard {
         self.say_stopped();
     }
 
-    /// The data groups' part. Returns those of which something has changed.
+    /// The data groups' part, and what is certain now. Returns those of which something has changed.
     fn settle_data(&mut self) -> Vec<ConsensusGroup> {
         let unwritten: u64 = self.data.values().map(|host| host.state.unwritten()).sum();
         let mut stored = Vec::new();
-        let mut confirmed = Vec::new();
+        let mut confirmed: Vec<Confirmed> = Vec::new();
+        if let Some(host) = &mut self.metadata {
+            confirmed.extend(host.member.confirmations.take());
+        }
         let mut changed = Vec::new();
         for host in self.data.values_mut() {
             // Without space for messages nothing catches up, and stored offsets must not wait for it.
@@ -424,7 +427,7 @@ impl Shard {
             }
             host.begin_checkpoint(&mut self.desk);
             stored.extend(host.poll_results.drain(..));
-            confirmed.extend(host.confirmed.drain(..));
+            confirmed.extend(host.member.confirmations.take());
             if core::mem::take(&mut host.status_changed) {
                 changed.push(host.member.group);
             }
@@ -433,8 +436,15 @@ impl Shard {
         for (id, index, outcome) in stored {
             polls.on_stored(&mut around, id, index, outcome);
         }
-        for (id, group, outcome) in confirmed {
-            polls.on_confirmed(&mut around, id, group, outcome);
+        let mut reads = Vec::new();
+        for (asker, group, outcome) in confirmed {
+            match asker {
+                Asker::Poll(id) => polls.on_confirmed(&mut around, id, group, outcome),
+                Asker::Work(id) => reads.push((id, outcome)),
+            }
+        }
+        for (id, outcome) in reads {
+            self.on_read_confirmed(id, outcome);
         }
         changed
     }
@@ -638,9 +648,13 @@ impl Shard {
         if work.admitted() > self.projection.applied() {
             return self.park(work.admitted(), Parked::Work { origin, work });
         }
-        let Some(work) = self.pass_on(origin, work) else {
-            return;
-        };
+        let work = self.pass_on(origin, work);
+        if let Some(work) = work.and_then(|work| self.confirm_first(origin, work)) {
+            self.carry_out(origin, work);
+        }
+    }
+
+    pub(crate) fn carry_out(&mut self, origin: Origin, work: Work) {
         match work {
             Work::Login(_) | Work::Attach(_) | Work::Catalog(_) => {
                 self.execute_metadata(origin, work)
@@ -887,6 +901,19 @@ impl Shard {
             _ => self.data.get(&group).map(|host| &host.member),
         };
         member.is_some_and(Member::is_out_of_service)
+    }
+
+    /// The last op that a group of this shard has applied: for checks between replicas.
+    #[must_use]
+    pub fn applied_point(&self, group: ConsensusGroup) -> Option<vsr::ChainPoint> {
+        self.member(group)
+            .map(|member| member.replica.applied_point())
+    }
+
+    /// The view of a group of this shard.
+    #[must_use]
+    pub fn view(&self, group: ConsensusGroup) -> Option<wire::View> {
+        self.member(group).map(|member| member.replica.view())
     }
 
     /// The metadata op up to which this shard knows the metadata: what it serves rests on that.

@@ -105,6 +105,15 @@ counts! {
     connections_attached,
     /// Connections cut.
     connections_cut,
+    /// Messages between nodes that were sent, and that were lost.
+    peer_messages,
+    peer_messages_lost,
+    /// Times that links between nodes were cut.
+    peer_cuts,
+    /// Views entered after the first.
+    views_entered,
+    /// Prepares read from a journal for another node.
+    prepares_read,
     /// Connections paused by a shard.
     connections_paused,
     /// Bad frames sent.

@@ -1,10 +1,14 @@
 //! Everything that can be planned.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
+use shard::PeerMessage;
 
 use crate::{
     network::LinkId,
     node::{JobId, RecoveryStep},
+    peers::Way,
 };
 
 /// Something that is to come.
@@ -20,6 +24,17 @@ pub(crate) enum Event {
     },
     /// A client's connection has got somewhere.
     Network(NetworkEvent),
+    /// Something reaches a node from another one, if both are still what they were when it was sent: the
+    /// starts of sender and receiver.
+    Peer {
+        way: Way,
+        boots: (u64, u64),
+        message: Box<PeerMessage>,
+    },
+    /// A node learns that its link to another one is new, or gone.
+    PeerLink { at: usize, other: usize, up: bool },
+    /// Links that were cut work again.
+    PeerHeal { ways: BTreeSet<Way> },
     /// A client has something to do.
     Wake { client: usize },
     /// Somebody takes the place of a client that was killed.
@@ -86,6 +101,8 @@ pub(crate) enum Fault {
     Stop,
     /// A connection is cut, a client falls silent or is killed.
     Cut,
+    /// Links between nodes lose everything for a while.
+    PeerCut,
     /// Somebody sets the wall clock.
     Jump,
     /// Somebody sends bytes that are no frame, or repeats somebody's command.

@@ -12,6 +12,7 @@ mod disk;
 mod event;
 mod network;
 mod node;
+mod peers;
 mod random;
 mod report;
 mod run;

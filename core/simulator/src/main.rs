@@ -9,11 +9,13 @@ use std::{
 
 use simulator::{Campaign, run_named, tell_seed_of_panics};
 
-const USAGE: &str = "usage: cohort-simulator run --seed N [--trace]
-       cohort-simulator campaign --first F --count N [--jobs J]
+const USAGE: &str = "usage: cohort-simulator run --seed N [--replicas R] [--trace]
+       cohort-simulator campaign --first F --count N [--replicas R] [--jobs J]
 
 run       one seed; --trace prints every event
-campaign  seeds F to F + N - 1 over J threads (default: as many as there are cores)";
+campaign  seeds F to F + N - 1 over J threads (default: as many as there are cores)
+
+R is the number of nodes: 1, 3 or 5 (default: 1)";
 
 fn main() -> ExitCode {
     tell_seed_of_panics();
@@ -36,11 +38,13 @@ fn main() -> ExitCode {
 
 fn run_one(options: &[String]) -> Result<bool, String> {
     let mut seed = None;
+    let mut replicas = 1;
     let mut prints = false;
     let mut options = options.iter();
     while let Some(option) = options.next() {
         match option.as_str() {
             "--seed" => seed = Some(number(option, options.next())?),
+            "--replicas" => replicas = replica_count(option, options.next())?,
             "--trace" => prints = true,
             other => return Err(format!("{other}: no such option\n{USAGE}")),
         }
@@ -48,7 +52,7 @@ fn run_one(options: &[String]) -> Result<bool, String> {
     let seed = seed.ok_or_else(|| format!("--seed is missing\n{USAGE}"))?;
     let mut output = io::BufWriter::new(io::stdout().lock());
     let mut written = Ok(());
-    let report = run_named(seed, prints, |line| {
+    let report = run_named(seed, replicas, prints, |line| {
         if written.is_ok() {
             written = writeln!(output, "{line}");
         }
@@ -77,11 +81,17 @@ fn run_many(options: &[String]) -> Result<bool, String> {
     let mut campaign = Campaign {
         first: 1,
         count: 200,
+        replicas: 1,
         jobs: cores,
     };
     let mut options = options.iter();
     while let Some(option) = options.next() {
-        let value = number(option, options.next())?;
+        let given = options.next();
+        if option == "--replicas" {
+            campaign.replicas = replica_count(option, given)?;
+            continue;
+        }
+        let value = number(option, given)?;
         match option.as_str() {
             "--first" => campaign.first = value,
             "--count" => campaign.count = value,
@@ -93,6 +103,15 @@ fn run_many(options: &[String]) -> Result<bool, String> {
     outcome
         .map(|outcome| outcome.is_good())
         .map_err(|error| error.to_string())
+}
+
+fn replica_count(option: &str, value: Option<&String>) -> Result<u8, String> {
+    match number(option, value)? {
+        1 => Ok(1),
+        3 => Ok(3),
+        5 => Ok(5),
+        other => Err(format!("{option} {other}: 1, 3 or 5 nodes\n{USAGE}")),
+    }
 }
 
 fn number(option: &str, value: Option<&String>) -> Result<u64, String> {

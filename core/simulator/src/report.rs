@@ -19,13 +19,13 @@ pub struct Report {
     pub failure: Option<String>,
 }
 
-/// Runs a seed.
+/// Runs a seed with so many nodes: 1, 3 or 5.
 #[must_use]
-pub fn run(seed: u64) -> Report {
-    World::new(seed, false).finish(|_| {})
+pub fn run(seed: u64, replicas: u8) -> Report {
+    World::new(seed, replicas, false).finish(|_| {})
 }
 
 /// Runs a seed and tells every event, in a line that can be read.
-pub fn run_traced(seed: u64, lines: impl FnMut(&str)) -> Report {
-    World::new(seed, true).finish(lines)
+pub fn run_traced(seed: u64, replicas: u8, lines: impl FnMut(&str)) -> Report {
+    World::new(seed, replicas, true).finish(lines)
 }

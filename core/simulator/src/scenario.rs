@@ -24,6 +24,8 @@ const LARGEST_RECORD: u64 = (1024 + 192) * KIB;
 /// Everything about a run that is decided before it begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
+    /// Nodes of the cluster.
+    pub(crate) replicas: u8,
     /// Data groups of the cluster.
     pub(crate) data_groups: u16,
     /// Shards of a node at the most; every start draws anew.
@@ -42,6 +44,7 @@ pub(crate) struct Scenario {
     pub(crate) clients_max: u32,
     pub(crate) latency: Latency,
     pub(crate) faults: FaultPlan,
+    pub(crate) peers: PeerFaults,
     pub(crate) clients: Vec<ClientKind>,
     /// When clients begin nothing new.
     pub(crate) work_until: u64,
@@ -93,6 +96,19 @@ pub(crate) struct FaultPlan {
     pub(crate) drift: u64,
 }
 
+/// What happens between nodes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PeerFaults {
+    /// How many of a thousand messages between replicas are lost, and come twice.
+    pub(crate) loss: u64,
+    pub(crate) repeats: u64,
+    /// How long a message takes, about, nanoseconds.
+    pub(crate) delay: u64,
+    /// Mean nanoseconds between two cuts, 0 for never, and how long one lasts, about.
+    pub(crate) cut: u64,
+    pub(crate) cut_for: u64,
+}
+
 /// What a client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientKind {
@@ -116,10 +132,42 @@ pub(crate) enum ClientKind {
 
 impl Scenario {
     /// The scenario of a seed.
-    pub(crate) fn new(random: &mut Random) -> Self {
+    pub(crate) fn new(random: &mut Random, replicas: u8) -> Self {
+        let scenario = Self::of_one(random);
+        match replicas {
+            1 => scenario,
+            _ => scenario.of_several(random, replicas),
+        }
+    }
+
+    /// The same for several nodes. Nothing rots, and no journal is recycled: a replica whose part of it is
+    /// lost would need a checkpoint of another one.
+    fn of_several(mut self, random: &mut Random, replicas: u8) -> Self {
+        self.replicas = replicas;
+        self.journal.live_max *= 64;
+        self.journal.checkpoint_at = self.journal.live_max;
+        self.faults.rot = None;
+        self.faults.stop = 0;
+        self.peers = PeerFaults {
+            loss: *random.pick(&[0, 0, 10, 50]),
+            repeats: *random.pick(&[0, 20, 100]),
+            delay: *random.pick(&[1, 1, 10, 100]) * self.latency.network,
+            cut: *random.pick(&[0, 400, 1_500]) * MILLISECOND,
+            cut_for: random.between(50, 900) * MILLISECOND,
+        };
+        // A primary that is gone is missed for a while.
+        self.sessions.session_timeout += 2 * SECOND;
+        self.sessions.liveness_interval = self.sessions.session_timeout / random.between(3, 8);
+        self.sessions.disconnect_grace += 300 * MILLISECOND;
+        self
+    }
+
+    fn of_one(random: &mut Random) -> Self {
         let sector = *random.pick(&[512, 4096]);
         let work_until = random.between(3, 7) * SECOND;
         Self {
+            replicas: 1,
+            peers: PeerFaults::default(),
             data_groups: u16_between(random, 1, 8),
             shards_max: u16_between(random, 1, 4),
             sector,
@@ -149,6 +197,14 @@ impl Scenario {
             *mean /= 4;
         }
         self
+    }
+
+    /// What the journal of a node is told.
+    pub(crate) fn journal_of(&self, replica: ReplicaId) -> journal::Config {
+        journal::Config {
+            identity: journal::identity(CLUSTER, replica),
+            ..self.journal
+        }
     }
 
     /// What every catalog is told.

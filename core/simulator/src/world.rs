@@ -2,7 +2,7 @@
 
 use ::wire::{Attach, Command, FrameHeader, Request};
 use bytes::Bytes;
-use shard::{ConnectionId, Effect};
+use shard::{ConnectionId, Effect, PeerMessage};
 
 use crate::{
     checks::{Checks, wire::KnownCommand},
@@ -10,10 +10,11 @@ use crate::{
     event::{Event, Fault, NetworkEvent, ProcessEvent},
     network::{LinkId, Network},
     node::{Node, RecoveryEvent, Refused, RunningEvent, State},
+    peers::Peers,
     random::Random,
     report::Report,
     run::{MILLISECOND, Run, SECOND},
-    scenario::{FaultPlan, Scenario},
+    scenario::Scenario,
 };
 
 /// How long everything may take that is left when faults have ended.
@@ -43,6 +44,7 @@ pub(crate) struct World {
     random: Random,
     nodes: Vec<Node>,
     network: Network,
+    peers: Peers,
     clients: Clients,
     checks: Checks,
     phase: Phase,
@@ -69,9 +71,9 @@ enum Phase {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, prints: bool) -> Self {
+    pub(crate) fn new(seed: u64, replicas: u8, prints: bool) -> Self {
         let mut random = Random::new(seed);
-        let scenario = Scenario::new(&mut random);
+        let scenario = Scenario::new(&mut random, replicas);
         Self::of(seed, scenario, (random, prints))
     }
 
@@ -79,23 +81,27 @@ impl World {
     #[cfg(test)]
     pub(crate) fn short(seed: u64, prints: bool) -> Self {
         let mut random = Random::new(seed);
-        let scenario = Scenario::new(&mut random).shortened();
+        let scenario = Scenario::new(&mut random, 1).shortened();
         Self::of(seed, scenario, (random, prints))
     }
 
     fn of(seed: u64, scenario: Scenario, (mut random, prints): (Random, bool)) -> Self {
         let mut run = Run::new(prints);
         run.note(&[], || format!("{scenario:#?}"));
-        let nodes = vec![Node::new(0, &scenario, &mut random)];
+        let nodes = (0..usize::from(scenario.replicas))
+            .map(|id| Node::new(id, &scenario, &mut random))
+            .collect();
         let network = Network::new(&scenario, &mut random);
         let clients = Clients::new(&mut run, &scenario, &mut random);
         let checks = Checks::new(&scenario);
+        let peers = Peers::new(&scenario, &mut random);
         Self {
             seed,
             run,
             random,
             nodes,
             network,
+            peers,
             clients,
             checks,
             scenario,
@@ -107,7 +113,9 @@ impl World {
 
     /// Runs to the end, or until something is wrong. `lines` takes the lines of the trace as they come.
     pub(crate) fn finish(mut self, mut lines: impl FnMut(&str)) -> Report {
-        self.run.at(0, Event::Start { node: 0 });
+        for node in 0..self.nodes.len() {
+            self.run.at(0, Event::Start { node });
+        }
         self.plan_faults();
         self.run.after(LOOK_INTERVAL, Event::Look);
         while self.phase != Phase::Done && self.run.failure().is_none() {
@@ -146,6 +154,17 @@ impl World {
                     self.on_process(node, event);
                 }
             }
+            Event::Peer {
+                way,
+                boots,
+                message,
+            } => {
+                if self.peers.arrives(&self.nodes, way, boots) {
+                    self.on_peer(way, *message);
+                }
+            }
+            Event::PeerLink { at, other, up } => self.on_peer_link(at, other, up),
+            Event::PeerHeal { ways } => self.peers.heal(&mut self.run, Some(&ways)),
             Event::Network(event) => self.on_network(event),
             Event::Wake { client } => {
                 let around = (&mut self.network, &self.checks.ledger);
@@ -182,6 +201,34 @@ impl World {
             }
         };
         self.nodes[node].recover_journal(run, scenario, event);
+        if self.nodes[node].process().is_some() {
+            self.peers.on_start(&mut self.run, node);
+        }
+    }
+
+    fn on_peer(&mut self, (from, to): (usize, usize), message: PeerMessage) {
+        let shards = self.nodes[to].shards();
+        let shard = message.shard(self.scenario.replicas, shards);
+        let from = self.nodes[from].replica;
+        let input = shard::Input::Peer { from, message };
+        let (run, scenario) = (&mut self.run, &self.scenario);
+        self.nodes[to].give(run, scenario, usize::from(shard.0), input);
+    }
+
+    fn on_peer_link(&mut self, at: usize, other: usize, up: bool) {
+        let is_running = self.nodes[other].process().is_some();
+        if up != is_running {
+            // It has gone or come back meanwhile, and that is told, too.
+            return;
+        }
+        let node = self.nodes[other].replica;
+        for shard in 0..usize::from(self.nodes[at].shards()) {
+            let input = match up {
+                true => shard::Input::PeerUp { node },
+                false => shard::Input::PeerDown { node },
+            };
+            self.nodes[at].give(&mut self.run, &self.scenario, shard, input);
+        }
     }
 
     fn on_running(&mut self, node: usize, event: ProcessEvent) {
@@ -249,6 +296,10 @@ impl World {
                 self.checks.on_sent(run, (link, &frame), (node, now));
                 self.network.send_to_client(run, link, frame);
             }
+            Effect::Peer { to, message } => {
+                let way = (node, usize::from(to.0));
+                self.peers.send(run, &self.nodes, way, message);
+            }
             Effect::Close { connection } => self.network.close_by_node(run, link(connection)),
             // The reader of a connection takes frames of any size in these runs.
             Effect::Admit { .. } => {}
@@ -309,17 +360,16 @@ impl World {
     }
 
     fn crash(&mut self, node: usize) {
-        assert!(node == 0, "there is one node");
         let power = self.random.chance(self.scenario.faults.power);
-        self.crash_and_start(power);
+        self.crash_and_start(node, power);
     }
 
     /// The process ends, perhaps with the power; another one starts a while later.
-    fn crash_and_start(&mut self, power: bool) {
-        let node = 0;
+    fn crash_and_start(&mut self, node: usize, power: bool) {
         self.stops_until = None;
         self.nodes[node].kill(&mut self.run, power);
         self.network.on_crash(&mut self.run, node);
+        self.peers.on_crash(&mut self.run, node, power);
         self.checks.on_crash(&self.run, node);
         let delay = self.random.around(self.scenario.faults.down);
         self.run.after(delay, Event::Start { node });
@@ -332,6 +382,7 @@ impl World {
             Fault::Crash,
             Fault::Stop,
             Fault::Cut,
+            Fault::PeerCut,
             Fault::Jump,
             Fault::Garble,
         ] {
@@ -343,7 +394,7 @@ impl World {
     }
 
     fn plan_next(&mut self, fault: Fault) {
-        let mean = mean_of(&self.scenario.faults, fault);
+        let mean = mean_of(&self.scenario, fault);
         if mean == 0 {
             return;
         }
@@ -383,7 +434,8 @@ impl World {
 
     fn on_fault(&mut self, fault: Fault) {
         match fault {
-            Fault::Crash => self.crash_somehow(0),
+            Fault::Crash => self.crash_some(),
+            Fault::PeerCut => self.peers.cut_some(&mut self.run),
             Fault::CrashOf {
                 node,
                 boot,
@@ -399,13 +451,37 @@ impl World {
             Fault::Jump => {
                 let by = i64::try_from(self.random.below(20_000_000)).unwrap_or(0) - 10_000_000;
                 self.run.note(&[10], || format!("wall clock: {by} us"));
-                self.nodes[0].clock.jump(by);
+                let node = self.some_node();
+                self.nodes[node].clock.jump(by);
             }
             Fault::Garble => self.garble(),
             Fault::Rot => self.rot(),
-            Fault::End => self.phase = Phase::Finish,
+            Fault::End => {
+                self.peers.calm(&mut self.run);
+                self.phase = Phase::Finish;
+            }
         }
         self.plan_next(fault);
+    }
+
+    /// One of the nodes.
+    fn some_node(&mut self) -> usize {
+        match self.nodes.len() {
+            1 => 0,
+            count => self.random.index(count),
+        }
+    }
+
+    /// One node, or now and then all.
+    fn crash_some(&mut self) {
+        if self.nodes.len() > 1 && self.random.chance(100) {
+            for node in 0..self.nodes.len() {
+                self.crash_somehow(node);
+            }
+            return;
+        }
+        let node = self.some_node();
+        self.crash_somehow(node);
     }
 
     /// Between two events, or in the middle of a shard's turn.
@@ -436,7 +512,7 @@ impl World {
             return;
         };
         if self.nodes[0].has_stopped() {
-            return self.crash_and_start(false);
+            return self.crash_and_start(0, false);
         }
         if self.run.now > until && !self.checks.damage_named {
             self.run.fail("the node does not stop");
@@ -463,7 +539,8 @@ impl World {
 
     /// Somebody connects and sends bytes that no client sends, or what another has sent.
     fn garble(&mut self) {
-        let link = self.network.connect(&mut self.run, usize::MAX, 0);
+        let node = self.some_node();
+        let link = self.network.connect(&mut self.run, usize::MAX, node);
         let commands = self.checks.wire.commands();
         if commands.is_empty() || self.random.chance(300) {
             let bytes = garbage(&mut self.random);
@@ -557,12 +634,12 @@ impl World {
                 }
             }
             Phase::Stop => {
-                if self.nodes[0].has_stopped() {
+                if self.nodes.iter().all(Node::has_stopped) {
                     self.start_again();
                 }
             }
             Phase::LastStart => {
-                if self.nodes[0].is_ready() {
+                if self.nodes.iter().all(Node::is_ready) && self.is_led() {
                     self.check_end();
                     self.phase = Phase::Done;
                 }
@@ -572,13 +649,13 @@ impl World {
 
     /// Consumer groups come to rest when nothing goes wrong any more; then their members may leave.
     fn look_at_groups(&mut self) {
-        let node = &self.nodes[0];
-        if !node.is_ready() {
+        if !self.nodes.iter().all(Node::is_ready) || !self.is_led() {
             self.ready = (0, 0);
             return;
         }
-        if self.ready.0 != node.boot {
-            self.ready = (node.boot, self.run.now);
+        let boots = self.nodes.iter().map(|node| node.boot).sum();
+        if self.ready.0 != boots {
+            self.ready = (boots, self.run.now);
         }
         if self.clients.members_leave() {
             return;
@@ -609,7 +686,15 @@ impl World {
 
     /// Whether the data groups have exactly the partitions that the metadata knows.
     fn has_converged(&self) -> bool {
-        self.nodes[0].is_ready() && self.checks.ledger.has_converged()
+        self.nodes.iter().all(Node::is_ready) && self.is_led() && self.checks.ledger.has_converged()
+    }
+
+    /// Whether every consensus group has a primary that serves.
+    fn is_led(&self) -> bool {
+        Node::groups(&self.scenario).all(|group| {
+            let mut nodes = self.nodes.iter();
+            nodes.any(|node| node.serves(group))
+        })
     }
 
     fn has_no_sessions(&self) -> bool {
@@ -619,8 +704,8 @@ impl World {
     /// Whether no request is held back for a metadata op: whoever has sent it may be gone, and it is held
     /// until its time is over.
     fn waits_for_nothing(&self) -> bool {
-        let process = self.nodes[0].process().into_iter();
-        let mut threads = process.flat_map(|process| &process.threads);
+        let processes = self.nodes.iter().filter_map(Node::process);
+        let mut threads = processes.flat_map(|process| &process.threads);
         threads.all(|thread| thread.shard.held().parked == 0)
     }
 
@@ -631,26 +716,28 @@ impl World {
 
     fn tell_to_stop(&mut self) {
         self.checks.wire.stopping = true;
-        let shards = self.nodes[0]
-            .process()
-            .map_or(0, |process| process.threads.len());
-        for shard in 0..shards {
-            self.nodes[0].give(&mut self.run, &self.scenario, shard, shard::Input::Stop);
+        for node in &mut self.nodes {
+            for shard in 0..usize::from(node.shards()) {
+                node.give(&mut self.run, &self.scenario, shard, shard::Input::Stop);
+            }
         }
     }
 
     fn start_again(&mut self) {
-        if let Some(process) = self.nodes[0].process() {
+        for process in self.nodes.iter().filter_map(Node::process) {
             for thread in &process.threads {
                 self.checks.at_the_end(&mut self.run, &thread.shard);
             }
         }
         self.phase = Phase::LastStart;
-        let power = self.random.chance(500);
-        self.nodes[0].kill(&mut self.run, power);
-        self.network.on_crash(&mut self.run, 0);
-        self.checks.on_crash(&self.run, 0);
-        self.run.after(MILLISECOND, Event::Start { node: 0 });
+        for node in 0..self.nodes.len() {
+            let power = self.random.chance(500);
+            self.nodes[node].kill(&mut self.run, power);
+            self.network.on_crash(&mut self.run, node);
+            self.peers.on_crash(&mut self.run, node, power);
+            self.checks.on_crash(&self.run, node);
+            self.run.after(MILLISECOND, Event::Start { node });
+        }
     }
 
     fn check_order(&mut self) {
@@ -661,12 +748,14 @@ impl World {
 
     fn check_end(&mut self) {
         self.checks
-            .check_all_served(&mut self.run, &self.scenario, &self.nodes[0]);
+            .check_all_served(&mut self.run, &self.scenario, &self.nodes);
     }
 }
 
-const fn mean_of(plan: &FaultPlan, fault: Fault) -> u64 {
+const fn mean_of(scenario: &Scenario, fault: Fault) -> u64 {
+    let plan = &scenario.faults;
     match fault {
+        Fault::PeerCut => scenario.peers.cut,
         Fault::Crash => plan.crash,
         Fault::Stop => plan.stop,
         Fault::Cut => plan.cut,

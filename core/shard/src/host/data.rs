@@ -7,13 +7,13 @@ use alloc::{
 
 use partition::{DataGroup, DataRequest, DataResult, SegmentChange, SegmentId, encode_requests};
 use vsr::{Prepare, Token};
-use wire::{ConsensusGroup, ConsumerGroupId, Failure, Incarnation, Op, PartitionKey};
+use wire::{ConsumerGroupId, Failure, Incarnation, Op, PartitionKey};
 
 use crate::{
     Output, StateSnapshot,
     desk::Desk,
     fencing::ViewMemory,
-    host::{Checkpoints, Event, Member},
+    host::{Asker, Checkpoints, Event, Member},
     poll::PollId,
     work::Origin,
 };
@@ -69,10 +69,6 @@ pub(crate) struct DataHost {
     pub(crate) memory: ViewMemory,
     /// Results for polls that store what they serve.
     pub(crate) poll_results: VecDeque<(PollId, u16, Result<DataResult, Failure>)>,
-    /// Polls that wait until it is certain that this node still leads the group.
-    confirming: BTreeMap<Token, PollId>,
-    /// Those for which that is certain now, or not to be had.
-    pub(crate) confirmed: VecDeque<(PollId, ConsensusGroup, Result<(), Failure>)>,
     /// Whether status, view or primary changed since this was last looked at.
     pub(crate) status_changed: bool,
 }
@@ -92,8 +88,6 @@ impl DataHost {
             proposed: BTreeSet::new(),
             memory: ViewMemory::default(),
             poll_results: VecDeque::new(),
-            confirming: BTreeMap::new(),
-            confirmed: VecDeque::new(),
             status_changed: true,
         }
     }
@@ -162,12 +156,9 @@ impl DataHost {
         }
     }
 
-    /// Asks whether this node still leads the group, for a poll that is about to be answered: a deposed primary must
-    /// not serve what its successor has handed on. The answer is among `confirmed`.
+    /// Asks whether this node still leads the group, for a poll that is about to be answered.
     pub(crate) fn confirm(&mut self, desk: &mut Desk, id: PollId) {
-        let token = self.member.next_token();
-        self.confirming.insert(token, id);
-        self.member.handle(desk, vsr::Input::ConfirmView { token });
+        self.member.confirm(desk, Asker::Poll(id));
         self.pump(desk);
     }
 
@@ -225,11 +216,6 @@ impl DataHost {
                     self.status_changed = true;
                     if self.member.serves() {
                         self.memory.begin(self.member.primary().view, &self.state);
-                    }
-                }
-                Event::ViewConfirmed { token } => {
-                    if let Some(id) = self.confirming.remove(&token) {
-                        self.confirmed.push_back((id, self.member.group, Ok(())));
                     }
                 }
                 // Data groups have no client table.
@@ -345,11 +331,6 @@ impl DataHost {
     }
 
     fn refuse(&mut self, desk: &mut Desk, token: Token, reason: vsr::Refusal) {
-        if let Some(id) = self.confirming.remove(&token) {
-            let failure = self.member.refusal(reason);
-            self.confirmed
-                .push_back((id, self.member.group, Err(failure)));
-        }
         for waiter in self.in_flight.remove(&token).unwrap_or_default() {
             match waiter {
                 Waiter::Write(id, index) => {

@@ -159,6 +159,11 @@ impl MetadataHost {
         }
     }
 
+    /// Whether the answer to a request rests on what this node knows, and not on an op.
+    pub(crate) fn is_read(&self, work: &CatalogWork) -> bool {
+        work.request.command().plane() == Plane::Query || self.check_caller(&work.caller).is_err()
+    }
+
     fn check_caller(&self, caller: &Caller) -> Result<(), Failure> {
         let Binding {
             client, session, ..
@@ -356,7 +361,6 @@ impl MetadataHost {
                 self.submit(desk, vsr::Origin::Internal, &operation, Waiting::Own);
             }
             Event::StatusChanged => self.status_changed = true,
-            Event::ViewConfirmed { .. } => {}
         }
     }
 

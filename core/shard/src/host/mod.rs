@@ -7,14 +7,17 @@ mod metadata;
 mod operation;
 mod password;
 
-use alloc::format;
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    format,
+};
 
 use vsr::{Prepare, Refusal, Replica, Status, Token};
 use wire::{
     ClientId, ConsensusGroup, ErrorCode, Failure, GroupPrimary, Op, ReplicaId, SessionNumber,
 };
 
-use crate::{Answer, Effect, Note, Output, PeerMessage, desk::Desk};
+use crate::{Answer, Effect, Note, Output, PeerMessage, desk::Desk, forward::ReadId, poll::PollId};
 
 pub(crate) use checkpoint::Checkpoints;
 pub(crate) use data::{DataHost, Waiter};
@@ -26,6 +29,52 @@ pub(crate) struct Member {
     pub(crate) group: ConsensusGroup,
     pub(crate) replica: Replica,
     tokens: u64,
+    pub(crate) confirmations: Confirmations,
+}
+
+/// What waits until it is certain that this node leads a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Asker {
+    /// A poll that is about to be answered.
+    Poll(PollId),
+    /// Work that is about to be done.
+    Work(ReadId),
+}
+
+/// It is certain, or it is not so.
+pub(crate) type Confirmed = (Asker, ConsensusGroup, Result<(), Failure>);
+
+/// Asks the replica whether it still leads, and keeps the answers.
+#[derive(Debug)]
+pub(crate) struct Confirmations {
+    asked: BTreeMap<Token, Asker>,
+    done: VecDeque<Confirmed>,
+}
+
+impl Confirmations {
+    const fn new() -> Self {
+        Self {
+            asked: BTreeMap::new(),
+            done: VecDeque::new(),
+        }
+    }
+
+    /// The replica has answered this, if it was asked.
+    pub(crate) fn answer(
+        &mut self,
+        group: ConsensusGroup,
+        token: Token,
+        outcome: Result<(), Failure>,
+    ) {
+        if let Some(asker) = self.asked.remove(&token) {
+            self.done.push_back((asker, group, outcome));
+        }
+    }
+
+    /// The answers that have come.
+    pub(crate) fn take(&mut self) -> VecDeque<Confirmed> {
+        core::mem::take(&mut self.done)
+    }
 }
 
 /// What a replica asks of its state machine's host.
@@ -48,9 +97,6 @@ pub(crate) enum Event {
         client: ClientId,
         session: SessionNumber,
     },
-    ViewConfirmed {
-        token: Token,
-    },
     StatusChanged,
 }
 
@@ -60,12 +106,21 @@ impl Member {
             group,
             replica,
             tokens: 0,
+            confirmations: Confirmations::new(),
         }
     }
 
     pub(crate) const fn next_token(&mut self) -> Token {
         self.tokens += 1;
         Token(self.tokens)
+    }
+
+    /// Asks whether this node still leads the group: a deposed primary must not tell what its successor has
+    /// changed.
+    pub(crate) fn confirm(&mut self, desk: &Desk, asker: Asker) {
+        let token = self.next_token();
+        self.confirmations.asked.insert(token, asker);
+        self.handle(desk, vsr::Input::ConfirmView { token });
     }
 
     pub(crate) fn handle(&mut self, desk: &Desk, input: vsr::Input) {
@@ -103,6 +158,12 @@ impl Member {
                 vsr::Effect::Reply { token, op, body } => {
                     return Some(Event::Reply { token, op, body });
                 }
+                vsr::Effect::Refuse { token, reason }
+                    if self.confirmations.asked.contains_key(&token) =>
+                {
+                    let failure = self.refusal(reason);
+                    self.confirmations.answer(self.group, token, Err(failure));
+                }
                 vsr::Effect::Refuse { token, reason } => {
                     return Some(Event::Refuse { token, reason });
                 }
@@ -110,7 +171,7 @@ impl Member {
                     return Some(Event::Evict { client, session });
                 }
                 vsr::Effect::ViewConfirmed { token } => {
-                    return Some(Event::ViewConfirmed { token });
+                    self.confirmations.answer(self.group, token, Ok(()));
                 }
                 vsr::Effect::StatusChanged => return Some(Event::StatusChanged),
             }

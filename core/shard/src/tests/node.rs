@@ -82,6 +82,7 @@ fn config_of(replica: ReplicaId, nodes: u8, shard: u16, shard_count: u16) -> Con
         cluster: ClusterId(7),
         replica,
         nodes: (0..nodes).map(address).collect(),
+        incarnation: 0,
         shard: ShardId(shard),
         shard_count,
         data_groups: DATA_GROUPS,
@@ -144,7 +145,10 @@ impl Node {
             let own =
                 groups.filter(|group| shard_of_group(*group, nodes, shard_count) == ShardId(shard));
             let starts = own.map(|group| disk.start_of(group)).collect();
-            let config = config_of(replica, nodes, shard, shard_count);
+            let config = Config {
+                incarnation: (disk.records.len() as u64) << 32,
+                ..config_of(replica, nodes, shard, shard_count)
+            };
             Shard::new(config, starts, now).unwrap()
         });
         Self {

@@ -128,6 +128,7 @@ fn check_not_executed(status: u32, body: &Bytes) -> Result<(), Wrong> {
     match failure.code {
         E::Retry
         | E::NotReady
+        | E::NotPrimary
         | E::ServerStopping
         | E::Busy
         | E::OutOfService

@@ -15,6 +15,7 @@ use partition::{
     DataConfig, DataGroup, DataRequest, DataResult, GroupCommand, GroupRecord, StartAt,
     decode_requests,
 };
+use vsr::ChainPoint;
 use wire::{
     Batch, ClientId, ConsensusGroup, ConsumerGroupId, Incarnation, Offset, Op, PartitionKey,
     PrepareHeader, RequestNumber, SessionNumber, Timestamp,
@@ -30,6 +31,7 @@ use crate::{clients::order_of, run::Run};
 /// History of all consensus groups.
 #[derive(Debug)]
 pub(crate) struct Ledger {
+    replicas: u8,
     histories: BTreeMap<ConsensusGroup, History>,
     references: BTreeMap<ConsensusGroup, DataGroup>,
     partitions: BTreeMap<PartitionKey, Vec<PartitionModel>>,
@@ -62,10 +64,12 @@ pub(crate) struct Executed {
 /// The ops of one group.
 #[derive(Debug, Default)]
 struct History {
-    /// What was prepared last under each op, applied or not.
-    prepares: BTreeMap<Op, (PrepareHeader, Bytes)>,
+    /// What was prepared, applied or not, by op and checksum.
+    prepares: BTreeMap<(Op, u128), (PrepareHeader, Bytes)>,
     /// The last op that any process has shown as applied.
     applied: Op,
+    /// What was applied, by op: for good, on every node.
+    committed: BTreeMap<Op, u128>,
     /// The last op prepared.
     timestamp: Timestamp,
     digests: BTreeMap<Op, u128>,
@@ -73,13 +77,14 @@ struct History {
 
 impl Ledger {
     pub(crate) fn new(
-        catalog: CatalogConfig,
+        (replicas, catalog): (u8, CatalogConfig),
         data: impl Fn(ConsensusGroup) -> DataConfig,
         (limits, clients_max): (PartitionLimits, usize),
     ) -> Self {
         let groups = || (1..=catalog.data_groups).map(ConsensusGroup);
         let reference = |group| (group, DataGroup::new(data(group)));
         Self {
+            replicas,
             histories: groups()
                 .chain([ConsensusGroup::METADATA])
                 .map(|group| (group, History::default()))
@@ -102,14 +107,17 @@ impl Ledger {
     /// A shard hands a prepare to its journal.
     pub(crate) fn prepared(&mut self, run: &mut Run, header: PrepareHeader, body: Bytes) {
         let (group, op) = (header.group(), header.op());
+        let is_alone = self.replicas == 1;
         let history = self.history_mut(group);
-        if op <= history.applied {
+        if op <= history.applied && is_alone {
             return run.fail(format!(
                 "group {group}: op {op} is prepared again; {} is applied",
                 history.applied
             ));
         }
-        history.prepares.insert(op, (header, body));
+        history
+            .prepares
+            .insert((op, header.checksum), (header, body));
     }
 
     /// A replica did not execute an op of the metadata group.
@@ -129,12 +137,16 @@ impl Ledger {
         &mut self,
         run: &mut Run,
         step: Step,
-        (group, op): (ConsensusGroup, Op),
+        (group, point): (ConsensusGroup, ChainPoint),
         digest: u128,
     ) {
-        let applied = self.applied(group);
-        for next in applied.0 + 1..=op.0 {
-            self.apply(run, step, group, Op(next));
+        let (op, applied) = (point.op, self.applied(group));
+        for next in self.chain(run, group, point) {
+            self.apply(run, step, group, next);
+        }
+        let committed = self.histories[&group].committed.get(&op).copied();
+        if op.0 > 0 && committed.is_some_and(|it| it != point.checksum) {
+            run.fail(format!("group {group}: op {op} was applied as another one"));
         }
         run.counts.ops_replayed += u64::from(op < applied);
         if op == self.applied(group) && !self.histories[&group].digests.contains_key(&op) {
@@ -153,6 +165,31 @@ impl Ledger {
         }
     }
 
+    /// The ops that are applied for the first time with this one, in order: along the chain, for several
+    /// may have been prepared under one number.
+    fn chain(
+        &self,
+        run: &mut Run,
+        group: ConsensusGroup,
+        mut point: ChainPoint,
+    ) -> Vec<ChainPoint> {
+        let history = &self.histories[&group];
+        let mut chain = Vec::new();
+        while point.op > history.applied {
+            chain.push(point);
+            let Some((header, _)) = history.prepares.get(&(point.op, point.checksum)) else {
+                run.fail(format!("group {group}: op {} was never prepared", point.op));
+                return Vec::new();
+            };
+            point = ChainPoint {
+                op: Op(point.op.0 - 1),
+                checksum: header.parent,
+            };
+        }
+        chain.reverse();
+        chain
+    }
+
     fn digest(&self, group: ConsensusGroup) -> u128 {
         if group == ConsensusGroup::METADATA {
             self.catalog.digest()
@@ -161,14 +198,16 @@ impl Ledger {
         }
     }
 
-    fn apply(&mut self, run: &mut Run, step: Step, group: ConsensusGroup, op: Op) {
+    fn apply(&mut self, run: &mut Run, step: Step, group: ConsensusGroup, point: ChainPoint) {
+        let op = point.op;
         let history = self.history_mut(group);
         history.applied = op;
-        let Some((header, body)) = history.prepares.get(&op).cloned() else {
+        history.committed.insert(op, point.checksum);
+        let Some((header, body)) = history.prepares.get(&(op, point.checksum)).cloned() else {
             return run.fail(format!("group {group}: op {op} was never prepared"));
         };
         let before = Op(op.0 - 1);
-        let parent = history.prepares.get(&before).map(|(it, _)| it.checksum);
+        let parent = history.committed.get(&before).copied();
         if header.parent != parent.unwrap_or(0) {
             run.fail(format!(
                 "group {group}: op {op} does not follow from op {before}"
@@ -499,6 +538,11 @@ impl Ledger {
                 }
             }
         }
+    }
+
+    /// Nodes of the cluster.
+    pub(crate) const fn replicas(&self) -> u8 {
+        self.replicas
     }
 
     /// The consumer groups.

@@ -352,6 +352,11 @@ fn check_wait(
     let batches = polled.sections.iter().flat_map(|result| &result.batches);
     let bytes: usize = batches.map(bytes::Bytes::len).sum();
     let wait = u64::from(poll.max_wait_ms) * 1_000_000;
+    // Another node has waited, by a clock of its own.
+    let wait = match answered.ledger.replicas() {
+        1 => wait,
+        _ => wait - wait / 20,
+    };
     if bytes > 0 && is_news(answered, poll, polled) {
         run.counts.long_polls_woken += u64::from(answered.took < wait);
     }

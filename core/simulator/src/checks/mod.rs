@@ -12,11 +12,14 @@ pub(crate) mod wire;
 
 use std::collections::BTreeMap;
 
-use ::wire::{Command, ConsensusGroup, FrameHeader, Op, PrepareHeader, SessionNumber, UserId};
+use ::wire::{
+    Command, ConsensusGroup, FrameHeader, Op, PrepareHeader, SessionNumber, UserId, View,
+};
 use bytes::Bytes;
 use catalog::Operation;
 use journal::Record;
 use shard::{Effect, Input, Note, Shard};
+use vsr::ChainPoint;
 
 use self::{
     ledger::Ledger,
@@ -36,6 +39,9 @@ pub(crate) struct Checks {
     pub(crate) step: Step,
     /// What each group of a running process showed last.
     shown: BTreeMap<(usize, ConsensusGroup), Op>,
+    /// The highest view that a replica of each group was ever in.
+    views: BTreeMap<ConsensusGroup, View>,
+    replicas: u8,
     /// Connections that were closed in this turn: they may be answered until it ends.
     closed: Vec<LinkId>,
     /// Whether damage was named since the run began.
@@ -49,7 +55,7 @@ impl Checks {
             consumers_max: scenario.consumers_max as usize,
         };
         let ledger = Ledger::new(
-            scenario.catalog(),
+            (scenario.replicas, scenario.catalog()),
             |group| scenario.data(group),
             (limits, scenario.clients_max as usize),
         );
@@ -59,6 +65,8 @@ impl Checks {
             sessions: Sessions::default(),
             step: 0,
             shown: BTreeMap::new(),
+            views: BTreeMap::new(),
+            replicas: scenario.replicas,
             closed: Vec::new(),
             damage_named: false,
         }
@@ -127,24 +135,29 @@ impl Checks {
             match effect {
                 Effect::Note(note) => self.on_note(run, scenario, node, note),
                 Effect::Journal(Record::Prepare { header, body }) => {
-                    self.check_proposal(run, scenario, header, body);
+                    if self.replicas == 1 {
+                        self.check_proposal(run, scenario, header, body);
+                    }
                     self.ledger.prepared(run, *header, body.clone());
                 }
                 _ => {}
             }
         }
         if let Some(catalog) = shard.catalog() {
-            self.show(
-                run,
-                (node, ConsensusGroup::METADATA),
-                catalog.applied(),
-                || catalog.digest(),
-            );
+            let point = shard.applied_point(ConsensusGroup::METADATA);
+            self.show(run, (node, ConsensusGroup::METADATA), point, || {
+                catalog.digest()
+            });
         }
         for group in Node::groups(scenario).skip(1) {
             if let Some(state) = shard.data_group(group) {
-                self.show(run, (node, group), state.op(), || state.digest());
+                let point = shard.applied_point(group);
+                self.show(run, (node, group), point, || state.digest());
             }
+        }
+        for group in Node::groups(scenario) {
+            let newest = self.views.entry(group).or_default();
+            *newest = shard.view(group).unwrap_or_default().max(*newest);
         }
         let ended = self.ledger.take_ended();
         if !ended.is_empty() {
@@ -186,7 +199,9 @@ impl Checks {
         self.wire.on_crash(node);
         self.sessions.on_crash(run.now, node);
         self.shown.retain(|(of, _), _| *of != node);
-        self.ledger.groups_mut().on_crash(run.now);
+        if self.replicas == 1 {
+            self.ledger.groups_mut().on_crash(run.now);
+        }
     }
 
     /// The metadata group of a node serves again after a start.
@@ -198,9 +213,11 @@ impl Checks {
         &mut self,
         run: &mut Run,
         place: (usize, ConsensusGroup),
-        op: Op,
+        point: Option<ChainPoint>,
         digest: impl FnOnce() -> u128,
     ) {
+        let Some(point) = point else { return };
+        let op = point.op;
         let before = self.shown.insert(place, op);
         if before == Some(op) {
             return;
@@ -208,7 +225,8 @@ impl Checks {
         if before.is_some_and(|before| before > op) {
             run.fail(format!("group {}: back to op {op}", place.1));
         }
-        self.ledger.shown(run, self.step, (place.1, op), digest());
+        self.ledger
+            .shown(run, self.step, (place.1, point), digest());
     }
 
     fn check_proposal(
@@ -247,6 +265,10 @@ impl Checks {
                 run.counts.partitions_damaged += 1;
                 self.name_damage(run, rotten, note);
             }
+            Note::Replica {
+                note: vsr::Note::ViewEntered { view },
+                ..
+            } => run.counts.views_entered += u64::from(view.0 > 0),
             Note::Checkpoint { .. } => run.counts.checkpoints += 1,
             Note::SessionRegistered { .. } => run.counts.sessions_registered += 1,
             Note::Replica { .. } | Note::SessionEnded { .. } | Note::LoginRefused => {}
@@ -263,11 +285,12 @@ impl Checks {
     /// A group that serves shows everything that was ever applied.
     fn check_served(&self, run: &mut Run, scenario: &Scenario, shard: &Shard) {
         for group in Node::groups(scenario).filter(|group| shard.serves(*group)) {
+            if shard.view(group) < self.views.get(&group).copied() {
+                // A deposed primary, which does not know it yet.
+                continue;
+            }
             let applied = self.ledger.applied(group);
-            let op = match shard.catalog() {
-                Some(catalog) if group == ConsensusGroup::METADATA => catalog.applied(),
-                Some(_) | None => shard.data_group(group).map_or(Op(0), |state| state.op()),
-            };
+            let op = shard.applied_point(group).unwrap_or_default().op;
             if op < applied {
                 run.fail(format!(
                     "group {group} serves at op {op}, {applied} was applied"
@@ -277,11 +300,10 @@ impl Checks {
     }
 
     /// After the last start every group serves.
-    pub(crate) fn check_all_served(&self, run: &mut Run, scenario: &Scenario, node: &Node) {
-        let threads = node.process().map(|process| &process.threads);
+    pub(crate) fn check_all_served(&self, run: &mut Run, scenario: &Scenario, nodes: &[Node]) {
         for group in Node::groups(scenario) {
-            let mut threads = threads.into_iter().flatten();
-            if !self.damage_named && !threads.any(|thread| thread.shard.serves(group)) {
+            let is_served = nodes.iter().any(|node| node.serves(group));
+            if !self.damage_named && !is_served {
                 run.fail(format!("group {group} does not serve after the last start"));
             }
         }

@@ -59,7 +59,7 @@ impl Auditor {
                     return desk.run.fail("an empty answer");
                 };
                 if let Err(failure) = &result.status {
-                    return self.on_refused(desk, key, failure.code);
+                    return self.on_refused(desk, (key, Task::Read(key, from, end)), failure.code);
                 }
                 if result.next.0 < end {
                     let next = result.next.0;
@@ -77,7 +77,10 @@ impl Auditor {
                     return desk.run.fail("an empty answer");
                 };
                 match &result.status {
-                    Err(failure) => self.on_refused(desk, key, failure.code),
+                    Err(failure) => {
+                        let task = Task::Stored(key, consumer, stored);
+                        self.on_refused(desk, (key, task), failure.code);
+                    }
                     Ok(()) if result.stored == Some(Offset(stored)) => {}
                     Ok(()) => desk.run.fail(format!(
                         "{key}: {:?} is stored for {consumer}, not {stored}",
@@ -94,8 +97,20 @@ impl Auditor {
         }
     }
 
-    #[expect(clippy::unused_self, reason = "reads as what the auditor makes of it")]
-    fn on_refused(&self, desk: &mut Desk<'_>, key: PartitionKey, code: ErrorCode) {
+    fn on_refused(
+        &mut self,
+        desk: &mut Desk<'_>,
+        (key, task): (PartitionKey, Task),
+        code: ErrorCode,
+    ) {
+        let moves = matches!(
+            code,
+            ErrorCode::Retry | ErrorCode::NotReady | ErrorCode::NotPrimary
+        );
+        if moves && desk.scenario.replicas > 1 {
+            // A primary is new, or not known yet where it was asked.
+            return self.tasks.get_or_insert_default().push(task);
+        }
         let is_damage = matches!(code, ErrorCode::PartitionDamaged | ErrorCode::OutOfService);
         if desk.scenario.faults.rot.is_none() || !is_damage {
             desk.run.fail(format!("audit of {key}: {}", code.name()));

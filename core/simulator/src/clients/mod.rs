@@ -399,7 +399,11 @@ impl Client {
     ) -> Option<(Ticket, Answer)> {
         match effect {
             Effect::Connect { connection, .. } => {
-                let link = network.connect(run, self.index, 0);
+                let node = match scenario.replicas {
+                    1 => 0,
+                    count => self.random.index(usize::from(count)),
+                };
+                let link = network.connect(run, self.index, node);
                 self.links.insert(connection, link);
             }
             Effect::Send { connection, frame } => {

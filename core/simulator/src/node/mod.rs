@@ -137,8 +137,19 @@ impl Node {
 
     /// Whether the metadata group serves; other groups may need longer after a start.
     pub(crate) fn serves_metadata(&self) -> bool {
+        self.serves(ConsensusGroup::METADATA)
+    }
+
+    /// Whether a consensus group is led here.
+    pub(crate) fn serves(&self, group: ConsensusGroup) -> bool {
         let mut threads = self.process().into_iter().flat_map(|it| &it.threads);
-        threads.any(|thread| thread.shard.serves(ConsensusGroup::METADATA))
+        threads.any(|thread| thread.shard.serves(group))
+    }
+
+    /// Shards of the process that runs, 0 if none does.
+    pub(crate) fn shards(&self) -> u16 {
+        let shards = self.process().map_or(0, |process| process.threads.len());
+        u16::try_from(shards).expect("there are few shards")
     }
 
     /// Whether every shard serves.

@@ -1,8 +1,10 @@
 //! The threads of a running process, and what carries out their effects.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use journal::Record;
 use shard::{Config, Effect, GroupStart, Input, IoTicket, MeshMessage, Shard, StartError};
+use vsr::Prepare;
 use wire::{ConsensusGroup, ReplicaId, ShardId, Time};
 
 use super::{
@@ -26,6 +28,9 @@ pub(crate) struct Process {
     pub(crate) threads: Vec<Thread>,
     journal: JournalThread,
     jobs: Jobs,
+    replicas: u8,
+    /// What the journal holds, by checksum, where other nodes may ask for it.
+    prepares: BTreeMap<u128, Prepare>,
     /// Shards that serve.
     ready: BTreeSet<usize>,
     /// Shards that have stopped, as asked.
@@ -50,17 +55,25 @@ pub(crate) struct Thread {
 impl Process {
     pub(super) fn new(
         scenario: &Scenario,
-        (replica, time): (ReplicaId, Time),
+        (replica, boot, time): (ReplicaId, u64, Time),
         (starts, shards): (Vec<GroupStart>, u16),
         (journal, jobs): (JournalThread, Jobs),
     ) -> Self {
+        let mut prepares = BTreeMap::new();
+        if scenario.replicas > 1 {
+            let found = starts.iter().flat_map(|start| &start.recovered.prepares);
+            prepares.extend(found.map(|prepare| (prepare.header.checksum, prepare.clone())));
+        }
         let mut by_shard: Vec<Vec<GroupStart>> = (0..shards).map(|_| Vec::new()).collect();
         for start in starts {
-            let shard = shard::shard_of_group(start.group, 1, shards);
+            let shard = shard::shard_of_group(start.group, scenario.replicas, shards);
             by_shard[usize::from(shard.0)].push(start);
         }
         let threads = by_shard.into_iter().enumerate().map(|(index, starts)| {
-            let config = config(scenario, replica, index, shards);
+            let config = Config {
+                incarnation: boot << 32,
+                ..config(scenario, replica, index, shards)
+            };
             let shard = start_shard(config, starts, time);
             Thread::new(shard, usize::from(shards))
         });
@@ -68,6 +81,8 @@ impl Process {
             threads: threads.collect(),
             journal,
             jobs,
+            replicas: scenario.replicas,
+            prepares,
             ready: BTreeSet::new(),
             stopped: BTreeSet::new(),
         }
@@ -90,7 +105,7 @@ impl Process {
 
     fn shard_of(&self, group: ConsensusGroup) -> usize {
         let shards = u16::try_from(self.threads.len()).expect("there are few shards");
-        usize::from(shard::shard_of_group(group, 1, shards).0)
+        usize::from(shard::shard_of_group(group, self.replicas, shards).0)
     }
 }
 
@@ -288,6 +303,13 @@ impl Process {
             Effect::Mesh { to, message } => self.pass_on(machine, shard, (to, message)),
             Effect::Journal(record) => {
                 let from = ShardId(u16::try_from(shard).expect("there are few shards"));
+                if let Record::Prepare { header, body } = &record
+                    && self.replicas > 1
+                {
+                    let (header, body) = (*header, body.clone());
+                    self.prepares
+                        .insert(header.checksum, Prepare { header, body });
+                }
                 self.journal.hand_over(machine, from, record);
             }
             Effect::Change { ticket, change } => {
@@ -364,10 +386,24 @@ impl Process {
                 note: vsr::Note::OutOfService(_),
             }) => self.suspend(machine, group),
             Effect::Note(_) => {}
-            Effect::Peer { .. } | Effect::ReadPrepare { .. } => {
-                unreachable!("a node alone has no peers")
+            Effect::ReadPrepare {
+                group,
+                op,
+                checksum,
+                to,
+            } => {
+                machine.run.counts.prepares_read += 1;
+                let prepare = self.prepares.get(&checksum).cloned();
+                let input = Input::PrepareRead {
+                    group,
+                    op,
+                    to,
+                    prepare,
+                };
+                plan_input(machine, shard, latency.read, input);
             }
-            Effect::Send { .. }
+            Effect::Peer { .. }
+            | Effect::Send { .. }
             | Effect::Close { .. }
             | Effect::Admit { .. }
             | Effect::Pause { .. }
@@ -418,14 +454,15 @@ pub(super) fn hashed(password: &str) -> String {
 }
 
 fn config(scenario: &Scenario, replica: ReplicaId, shard: usize, shards: u16) -> Config {
-    let node = shard::Node {
-        replica,
-        address: "node-0".into(),
+    let node = |index| shard::Node {
+        replica: ReplicaId(index),
+        address: format!("node-{index}"),
     };
     Config {
         cluster: CLUSTER,
         replica,
-        nodes: vec![node],
+        nodes: (0..scenario.replicas).map(node).collect(),
+        incarnation: 0,
         shard: ShardId(u16::try_from(shard).expect("there are few shards")),
         shard_count: shards,
         data_groups: scenario.data_groups,

@@ -124,7 +124,7 @@ impl Node {
             let start = start.map_err(|error| {
                 Refused(format!("superblock of consensus group {group}: {error}"))
             })?;
-            starts.push(start);
+            starts.push(self.named(scenario, start));
         }
         self.find_unfinished(Directory::Journal, &mut fixes);
         let State::Recovering(recovery) = &mut self.state else {
@@ -138,6 +138,14 @@ impl Node {
         Ok(())
     }
 
+    /// Names this incarnation, where others ask for it.
+    fn named(&mut self, scenario: &Scenario, mut start: GroupStart) -> GroupStart {
+        if scenario.replicas > 1 {
+            start.recovered.nonce = self.random.wide();
+        }
+        start
+    }
+
     fn scan(&mut self, scenario: &Scenario) -> Scanned {
         let mut files = Vec::new();
         for (name, inode) in self.disk.list(Directory::Journal) {
@@ -146,7 +154,7 @@ impl Node {
                 files.push(FileSize { file, size });
             }
         }
-        let mut scan = Scan::new(scenario.journal, files);
+        let mut scan = Scan::new(scenario.journal_of(self.replica), files);
         while let Some(wanted) = scan.wanted() {
             let inode = self.disk.find(Path::journal(wanted.file));
             let inode = inode.expect("the scan asks for files that it was told of");
@@ -249,7 +257,7 @@ impl Node {
             unreachable!("a start is under way");
         };
         let resume = recovery.resume.take().expect("the journal was read");
-        let journal = Journal::resume(scenario.journal, resume);
+        let journal = Journal::resume(scenario.journal_of(self.replica), resume);
         recovery.thread = Some(JournalThread::new(journal));
         self.plan(run, 0, ProcessEvent::JournalTurn);
     }
@@ -311,7 +319,7 @@ impl Node {
         let time = self.clock.read(run.now);
         let mut process = Process::new(
             scenario,
-            (self.replica, time),
+            (self.replica, self.boot, time),
             (starts, shards),
             (thread, jobs),
         );

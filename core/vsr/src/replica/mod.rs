@@ -193,6 +193,12 @@ impl Replica {
         self.applied.point.op
     }
 
+    /// The last op applied here.
+    #[must_use]
+    pub const fn applied_point(&self) -> ChainPoint {
+        self.applied.point
+    }
+
     /// What it can take as a primary; nothing while it does not serve.
     #[must_use]
     pub fn room(&self) -> Room {

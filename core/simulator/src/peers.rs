@@ -1,0 +1,177 @@
+//! The links between nodes: what replicas say is lost, repeated, late and out of order; the rest arrives in
+//! order, as over one connection, or is lost with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use shard::PeerMessage;
+
+use crate::{
+    event::Event,
+    node::Node,
+    random::Random,
+    run::{Lane, MILLISECOND, Run, SECOND},
+    scenario::{PeerFaults, Scenario},
+};
+
+/// From one node to another.
+pub(crate) type Way = (usize, usize);
+
+/// All links between nodes.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    count: usize,
+    lanes: BTreeMap<Way, Lane>,
+    cut: BTreeSet<Way>,
+    faults: PeerFaults,
+    latency: u64,
+    random: Random,
+}
+
+impl Peers {
+    pub(crate) fn new(scenario: &Scenario, random: &mut Random) -> Self {
+        let random = match scenario.replicas {
+            1 => Random::new(0),
+            _ => random.fork(),
+        };
+        Self {
+            count: usize::from(scenario.replicas),
+            lanes: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            faults: scenario.peers,
+            latency: scenario.latency.network,
+            random,
+        }
+    }
+
+    /// No more faults.
+    pub(crate) fn calm(&mut self, run: &mut Run) {
+        self.faults = PeerFaults {
+            delay: self.latency,
+            ..PeerFaults::default()
+        };
+        self.heal(run, None);
+    }
+
+    /// A node sends something to another one.
+    pub(crate) fn send(&mut self, run: &mut Run, nodes: &[Node], way: Way, message: PeerMessage) {
+        let (from, to) = way;
+        if self.cut.contains(&way) || nodes[to].process().is_none() {
+            run.counts.peer_messages_lost += 1;
+            return;
+        }
+        let boots = (nodes[from].boot, nodes[to].boot);
+        run.counts.peer_messages += 1;
+        if let PeerMessage::Replica { group, message } = message {
+            let copies = match self.random.chance(self.faults.loss) {
+                true => 0,
+                false => 1 + u64::from(self.random.chance(self.faults.repeats)),
+            };
+            run.counts.peer_messages_lost += u64::from(copies == 0);
+            for _ in 0..copies {
+                let message = message.clone();
+                let message = Box::new(PeerMessage::Replica { group, message });
+                let delay = self.random.around(self.faults.delay);
+                run.after(
+                    delay,
+                    Event::Peer {
+                        way,
+                        boots,
+                        message,
+                    },
+                );
+            }
+            return;
+        }
+        let delay = self.random.around(self.latency);
+        let time = self.lanes.entry(way).or_default().next(run.now, delay);
+        let message = Box::new(message);
+        run.at(
+            time,
+            Event::Peer {
+                way,
+                boots,
+                message,
+            },
+        );
+    }
+
+    /// Whether what is on its way arrives.
+    pub(crate) fn arrives(&self, nodes: &[Node], (from, to): Way, boots: (u64, u64)) -> bool {
+        !self.cut.contains(&(from, to))
+            && nodes[to].boot == boots.1
+            && nodes[to].process().is_some()
+    }
+
+    /// A node has started: its links are new.
+    pub(crate) fn on_start(&mut self, run: &mut Run, node: usize) {
+        for other in (0..self.count).filter(|other| *other != node) {
+            self.tell_up(run, (node, other));
+            self.tell_up(run, (other, node));
+        }
+    }
+
+    fn tell_up(&mut self, run: &mut Run, (at, other): Way) {
+        let delay = self.random.around(self.latency);
+        let time = self
+            .lanes
+            .entry((other, at))
+            .or_default()
+            .next(run.now, delay);
+        let up = true;
+        run.at(time, Event::PeerLink { at, other, up });
+    }
+
+    /// A node is gone: the others see their links end, at once or, when the machine is gone too, later.
+    pub(crate) fn on_crash(&mut self, run: &mut Run, node: usize, power: bool) {
+        for at in (0..self.count).filter(|at| *at != node) {
+            let delay = match power {
+                true => self.random.between(100 * MILLISECOND, SECOND),
+                false => self.random.around(self.latency),
+            };
+            let (other, up) = (node, false);
+            run.after(delay, Event::PeerLink { at, other, up });
+        }
+    }
+
+    /// Some links lose everything for a while.
+    pub(crate) fn cut_some(&mut self, run: &mut Run) {
+        let node = self.random.index(self.count);
+        let other = (node + 1 + self.random.index(self.count - 1)) % self.count;
+        let mut ways = BTreeSet::new();
+        match self.random.below(4) {
+            0 => {
+                ways.insert((node, other));
+            }
+            1 => ways.extend([(node, other), (other, node)]),
+            kind => {
+                for other in (0..self.count).filter(|other| *other != node) {
+                    ways.insert((node, other));
+                    if kind == 2 {
+                        ways.insert((other, node));
+                    }
+                }
+            }
+        }
+        run.counts.peer_cuts += 1;
+        run.note(&[50, node as u64], || format!("peers: {ways:?} are cut"));
+        self.cut.extend(ways.iter().copied());
+        let delay = self.random.around(self.faults.cut_for);
+        run.after(delay, Event::PeerHeal { ways });
+    }
+
+    /// Links work again: these, or all. Whatever was sent meanwhile is lost.
+    pub(crate) fn heal(&mut self, run: &mut Run, ways: Option<&BTreeSet<Way>>) {
+        let healed: Vec<Way> = match ways {
+            Some(ways) => self.cut.intersection(ways).copied().collect(),
+            None => self.cut.iter().copied().collect(),
+        };
+        for (from, to) in healed {
+            self.cut.remove(&(from, to));
+            run.note(&[51, from as u64], || {
+                format!("peers: {from} to {to} is healed")
+            });
+            self.tell_up(run, (from, to));
+            self.tell_up(run, (to, from));
+        }
+    }
+}
