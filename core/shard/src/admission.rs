@@ -18,7 +18,7 @@ use wire::{
 
 use crate::{
     Binding, ConnectionId, DiskSpace, Shard, ShardId,
-    pending::{BatchSize, Gather},
+    pending::{BatchSize, Gather, ResetOf},
     shard::Parked,
     work::{
         AttachWork, Caller, CatalogWork, GroupReader, LoginWork, PartitionAddress, PollSectionWork,
@@ -194,12 +194,13 @@ impl Shard {
         if matches!(request, Request::GetConsumerGroup(_)) {
             self.gather(slot, Gather::Group(None), 1);
         }
-        if let Request::ResetConsumerOffset(reset) = &request
-            && let Ok(topic) = self.projection.resolve(&reset.stream, &reset.topic)
-            && let Ok(group) = topic.find_group(&reset.group)
-        {
-            let key = group_key(topic, group.id());
-            self.gather(slot, Gather::Reset(key), 1);
+        if let Request::ResetConsumerOffset(reset) = &request {
+            let named = ResetOf {
+                stream: reset.stream.clone(),
+                topic: reset.topic.clone(),
+                group: reset.group.clone(),
+            };
+            self.gather(slot, Gather::Reset(named.into()), 1);
         }
         let request_number = match request.command().plane() {
             Plane::Metadata => ask.header.request_number(),

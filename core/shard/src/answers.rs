@@ -1,6 +1,6 @@
 //! From the answers of consensus groups to the reply of a request.
 
-use alloc::{collections::VecDeque, format, vec, vec::Vec};
+use alloc::{boxed::Box, collections::VecDeque, format, vec, vec::Vec};
 
 use bytes::Bytes;
 use catalog::{CachedReply, GroupKey, Membership};
@@ -17,7 +17,7 @@ use crate::{
     counters::Counters,
     fencing::revocation_changed,
     offset_requests::OffsetsAsk,
-    pending::{BatchSize, Gather, InFlight},
+    pending::{BatchSize, Gather, InFlight, ResetOf},
     shard::Parked,
     work::{Caller, CatalogWork, OffsetsOf, Origin, PartitionOffsets, Work},
 };
@@ -124,10 +124,10 @@ impl Shard {
         if succeeded && (joined || created) {
             return self.answer_by_query(slot, &cached, joined);
         }
-        if succeeded && let Gather::Reset(key) = request.gather {
+        if succeeded && let Gather::Reset(named) = &request.gather {
             let waits = ResetWait {
                 slot,
-                key,
+                named: named.clone(),
                 until: self.desk.now.after(RESET_TIMEOUT),
                 op,
                 primary,
@@ -219,12 +219,22 @@ impl Shard {
     }
 
     fn is_reset(&self, wait: &ResetWait) -> bool {
-        let group = self.projection.group(&wait.key);
-        self.projection.applied() >= wait.op
-            && group.is_none_or(|group| {
-                let mut moves = group.moves();
-                moves.all(|(_, view)| view.moving().is_none_or(|moving| moving.reset.is_none()))
-            })
+        if self.projection.applied() < wait.op {
+            return false;
+        }
+        let ResetOf {
+            stream,
+            topic,
+            group,
+        } = &*wait.named;
+        let Ok(topic) = self.projection.resolve(stream, topic) else {
+            return true;
+        };
+        let Ok(group) = topic.find_group(group) else {
+            return true;
+        };
+        let mut moves = group.moves();
+        moves.all(|(_, view)| view.moving().is_none_or(|moving| moving.reset.is_none()))
     }
 
     fn finish_with(
@@ -580,7 +590,7 @@ impl Shard {
 #[derive(Debug)]
 pub(crate) struct ResetWait {
     slot: Slot,
-    key: GroupKey,
+    named: Box<ResetOf>,
     until: u64,
     op: Op,
     primary: GroupPrimary,

@@ -221,6 +221,7 @@ pub(crate) fn revocation_changed(partition: PartitionId) -> Failure {
 #[derive(Debug, Default)]
 pub(crate) struct ViewMemory {
     view: Option<View>,
+    incarnations: BTreeMap<PartitionKey, Incarnation>,
     fences: BTreeMap<(PartitionKey, ConsumerGroupId), Epoch>,
     /// The highest offset served, and the ownership that it was served in.
     polled: BTreeMap<(PartitionKey, ConsumerGroupId), (Epoch, Offset)>,
@@ -234,6 +235,7 @@ impl ViewMemory {
         }
         self.view = Some(view);
         self.polled.clear();
+        self.incarnations = state.partitions().collect();
         self.fences = state
             .partitions()
             .flat_map(|(key, _)| {
@@ -275,8 +277,21 @@ impl ViewMemory {
         (*since == held_since).then_some(*last)
     }
 
-    /// The partition is gone, or has begun anew.
+    /// The partition has begun, perhaps anew. One that is created again as what it is has not.
+    pub(crate) fn created(&mut self, key: PartitionKey, incarnation: Incarnation) {
+        let known = self.incarnations.insert(key, incarnation);
+        if known != Some(incarnation) {
+            self.forget_all(key);
+        }
+    }
+
+    /// The partition is gone.
     pub(crate) fn forget_partition(&mut self, key: PartitionKey) {
+        self.incarnations.remove(&key);
+        self.forget_all(key);
+    }
+
+    fn forget_all(&mut self, key: PartitionKey) {
         let all = (key, ConsumerGroupId(0))..=(key, ConsumerGroupId(u64::MAX));
         let groups: Vec<ConsumerGroupId> = self
             .polled

@@ -1,11 +1,10 @@
 //! Requests that wait for their answers, on the shard that they came in on.
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 
-use catalog::GroupKey;
 use wire::{
-    Batch, Command, FrameHeader, GroupPrimary, Op, Plane, PollResult, SendResult, ShardId,
-    TopicDetails,
+    Batch, Command, FrameHeader, GroupPrimary, Identifier, Op, Plane, PollResult, SendResult,
+    ShardId, TopicDetails,
 };
 
 use crate::{ConnectionId, Slot};
@@ -50,7 +49,15 @@ pub(crate) enum Gather {
     Group(Option<(Op, wire::ConsumerGroupDetails)>),
     /// There is one answer, and it is the reply once the data groups have carried out the reset of this
     /// consumer group.
-    Reset(GroupKey),
+    Reset(Box<ResetOf>),
+}
+
+/// The consumer group of a reset, as its client named it: this node may not know it yet when it is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct ResetOf {
+    pub(crate) stream: Identifier,
+    pub(crate) topic: Identifier,
+    pub(crate) group: Identifier,
 }
 
 /// How much a batch adds to the counters when it is appended.

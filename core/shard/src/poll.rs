@@ -412,17 +412,13 @@ impl Polls {
         let Some(poll) = self.polls.get_mut(&id) else {
             return false;
         };
-        // What is refused rests on what is known here, too.
-        let groups = poll
-            .work
-            .sections
-            .iter()
-            .map(|section| section.address.group);
-        let is_led = |group: &ConsensusGroup| {
-            let host = around.hosts.get(group);
-            host.is_some_and(|host| host.member.serves())
-        };
-        let groups: BTreeSet<ConsensusGroup> = groups.filter(is_led).collect();
+        // What is refused rests on what is known here, too; and what was read before the lead was lost is
+        // refused by the asking.
+        let sections = poll.work.sections.iter();
+        let groups = sections.map(|section| section.address.group);
+        let groups: BTreeSet<ConsensusGroup> = groups
+            .filter(|group| around.hosts.contains_key(group))
+            .collect();
         poll.stage = Stage::Confirming(groups.len());
         for group in &groups {
             if let Some(host) = around.hosts.get_mut(group) {

@@ -249,7 +249,10 @@ impl DataHost {
                     desk.grown.insert(subject);
                 }
                 DataResult::Dropped | DataResult::Created => {
-                    self.memory.forget_partition(key);
+                    match self.state.incarnation(key) {
+                        Some(here) => self.memory.created(key, here),
+                        None => self.memory.forget_partition(key),
+                    }
                     desk.grown.insert(subject);
                     desk.begun.insert(key);
                 }
