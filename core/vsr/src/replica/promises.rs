@@ -111,6 +111,13 @@ impl Promises {
         self.durable.map(|views| views.view)
     }
 
+    /// The view whose journal this replica has; none while the journal of another is on its way to the disk.
+    pub(super) fn journal_view(&self) -> Option<View> {
+        let log_view = self.newest.log_view;
+        let durable = self.durable.filter(|views| views.log_view == log_view);
+        durable.map(|_| log_view)
+    }
+
     /// V1: no message carries a view above the durable one, except a wish or a question; and what speaks
     /// of a journal waits for the durable log_view, too.
     pub(super) fn assert_may_say(&self, message: &Message) {
