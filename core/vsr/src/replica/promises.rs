@@ -4,7 +4,7 @@ use alloc::{collections::VecDeque, vec::Vec};
 
 use wire::{Op, View};
 
-use crate::{ChainPoint, Message, SuffixEntry, Superblock};
+use crate::{ChainPoint, Message, SuffixEntry, Superblock, mutation};
 
 /// The view and log_view of one superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +54,9 @@ impl Promises {
         assert!(view >= self.newest.view);
         assert!(view >= self.newest.log_view);
         self.newest.view = view;
+        if mutation::V2 {
+            self.newest.log_view = view;
+        }
         self.newest.head = head;
         self.newest.suffix = suffix;
         self.retain_suffix();
