@@ -240,12 +240,12 @@ impl Shard {
             PeerMessage::Moved(completed) => self.on_moved(completed),
             PeerMessage::Liveness(signs) => {
                 if let Some(host) = &mut self.metadata {
-                    host.on_signs(&mut self.desk, from, &signs);
+                    host.on_signs(self.desk.now.monotonic, from, &signs);
                 }
             }
             PeerMessage::Connections(sessions) => {
                 if let Some(host) = &mut self.metadata {
-                    host.on_connections(&mut self.desk, from, &sessions);
+                    host.on_connections(self.desk.now.monotonic, from, &sessions);
                 }
             }
         }
@@ -268,7 +268,7 @@ impl Shard {
     pub(crate) fn on_peer_down(&mut self, node: ReplicaId) {
         self.give_up(|forward| forward.to == node);
         if let Some(host) = &mut self.metadata {
-            host.on_connections(&mut self.desk, node, &[]);
+            host.on_connections(self.desk.now.monotonic, node, &[]);
         }
         let groups = self.data.keys().copied();
         let groups: Vec<ConsensusGroup> = core::iter::once(ConsensusGroup::METADATA)
@@ -312,7 +312,7 @@ impl Shard {
                 message,
             });
         };
-        host.on_signs(&mut self.desk, node, &signs);
+        host.on_signs(self.desk.now.monotonic, node, &signs);
         if let Some(to) = host.member.follows() {
             let message = PeerMessage::Liveness(signs);
             self.desk.push(Effect::Peer { to, message });

@@ -231,6 +231,17 @@ impl Clocks {
         self.expiring.clear();
     }
 
+    /// Nobody was listened to for so long: that does not count as silence.
+    pub(crate) fn forgive(&mut self, unwatched: u64, now: u64) {
+        self.lost.clear();
+        for (session, clock) in &mut self.sessions {
+            clock.since = clock.since.saturating_add(unwatched).min(now);
+            if clock.lost {
+                self.lost.insert((clock.since, *session));
+            }
+        }
+    }
+
     /// Sessions whose time is over for this reason and whose end was not proposed yet, at most `count`.
     pub(crate) fn expired(
         &mut self,
@@ -292,6 +303,31 @@ mod tests {
         assert_eq!(
             clocks.expired(512, EvictionReason::Disconnected, 8),
             [(ClientId(9), session)]
+        );
+    }
+
+    #[test]
+    fn standstill_of_whoever_listens_is_nobodys_silence() {
+        let (silent, lost) = (SessionNumber(4), SessionNumber(5));
+        let mut clocks = Clocks::new(Timeouts {
+            disconnect_grace: 100,
+            session_timeout: 1_000,
+        });
+        clocks.on_sign(ReplicaId(0), Sign::Connected(ClientId(9), silent), 0);
+        clocks.on_sign(ReplicaId(0), Sign::Connected(ClientId(8), lost), 0);
+        clocks.on_sign(ReplicaId(0), Sign::Disconnected(lost), 950);
+        clocks.forgive(5_000, 5_960);
+        assert_eq!(clocks.lost_due(), Some(6_050));
+        assert_eq!(clocks.expired(5_999, EvictionReason::Expired, 8), []);
+        assert_eq!(clocks.expired(6_049, EvictionReason::Disconnected, 8), []);
+        // What was left to them before is left to them after.
+        assert_eq!(
+            clocks.expired(6_000, EvictionReason::Expired, 8),
+            [(ClientId(9), silent)]
+        );
+        assert_eq!(
+            clocks.expired(6_050, EvictionReason::Disconnected, 8),
+            [(ClientId(8), lost)]
         );
     }
 }

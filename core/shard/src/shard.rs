@@ -393,6 +393,9 @@ impl Shard {
             }
         }
         self.report_signs();
+        if let Some(host) = &mut self.metadata {
+            host.expire(&mut self.desk);
+        }
         if !changed.is_empty() {
             self.on_status_changed(&changed);
             self.reconcile_all();
@@ -757,7 +760,6 @@ impl Shard {
             host.member.handle(&self.desk, vsr::Input::Tick);
             host.pump(&mut self.desk);
             host.inaugurate(&mut self.desk);
-            host.expire(&mut self.desk);
         }
         for host in self.data.values_mut() {
             host.member.handle(&self.desk, vsr::Input::Tick);

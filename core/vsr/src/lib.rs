@@ -32,6 +32,7 @@ mod event;
 mod ignore;
 mod journal;
 mod message;
+mod mutation;
 mod pipeline;
 mod primary;
 mod quorum;

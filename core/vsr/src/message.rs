@@ -123,7 +123,8 @@ pub struct RequestPrepare {
 pub struct RequestedPrepare {
     /// Who has it.
     pub replica: ReplicaId,
-    /// Its view.
+    /// The view whose journal it is from, which is not that of a sender that has left it: if it is not
+    /// committed, it may be in no other.
     pub view: View,
     /// The sender knows that it is committed, so it is in the journal of every later view.
     pub is_committed: bool,

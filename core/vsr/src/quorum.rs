@@ -2,6 +2,8 @@
 
 use wire::ReplicaId;
 
+use crate::mutation;
+
 /// Replicas that make a quorum of `replica_count`, for replication and for view change.
 #[must_use]
 pub const fn quorum(replica_count: u8) -> u8 {
@@ -17,6 +19,10 @@ impl Votes {
     pub(crate) const fn add(&mut self, replica: ReplicaId) -> bool {
         let bit = 1 << replica.0;
         let is_new = self.0 & bit == 0;
+        if mutation::V5 && !is_new {
+            self.0 |= self.0.wrapping_add(1);
+            return true;
+        }
         self.0 |= bit;
         is_new
     }

@@ -78,6 +78,8 @@ pub(crate) struct MetadataHost {
     told: Op,
     /// Whether what a new primary proposes was proposed in this view.
     inaugurated: bool,
+    /// When the sessions were looked at last.
+    looked_at: u64,
     /// When expiry is looked at again.
     expiry_due: u64,
     /// The node shuts down: whoever loses its connection by that is not silent.
@@ -87,6 +89,10 @@ pub(crate) struct MetadataHost {
 
 /// How often expiry is looked at, nanoseconds.
 const EXPIRY_INTERVAL: u64 = 50_000_000;
+
+/// A time without a look that is longer than this is no silence of the sessions, nanoseconds: this shard, and
+/// perhaps the whole process, stood still, and their signs may be on their way.
+const STANDSTILL: u64 = 2 * EXPIRY_INTERVAL;
 
 /// After how long something that has had its time is proposed again, nanoseconds.
 const TIMER_AGAIN: u64 = 1_000_000_000;
@@ -105,6 +111,7 @@ impl MetadataHost {
             announced: false,
             told: Op(0),
             inaugurated: false,
+            looked_at: 0,
             expiry_due: 0,
             stopping: false,
             status_changed: true,
@@ -525,23 +532,20 @@ impl MetadataHost {
     }
 
     /// What sessions did on the connections of a node.
-    pub(crate) fn on_signs(&mut self, desk: &mut Desk, node: ReplicaId, signs: &[Sign]) {
+    pub(crate) fn on_signs(&mut self, now: u64, node: ReplicaId, signs: &[Sign]) {
         for sign in signs {
-            self.clocks.on_sign(node, *sign, desk.now.monotonic);
+            self.clocks.on_sign(node, *sign, now);
         }
-        self.expire(desk);
     }
 
     /// The connections that a node has, all of them: none when it is gone.
     pub(crate) fn on_connections(
         &mut self,
-        desk: &mut Desk,
+        now: u64,
         node: ReplicaId,
         sessions: &[(ClientId, SessionNumber, u32)],
     ) {
-        self.clocks
-            .on_connections(node, sessions, desk.now.monotonic);
-        self.expire(desk);
+        self.clocks.on_connections(node, sessions, now);
     }
 
     /// The connections of the sessions that a node carries, as far as known here.
@@ -564,9 +568,14 @@ impl MetadataHost {
         }
     }
 
-    /// Proposes the end of sessions that were silent for too long.
+    /// Proposes the end of sessions that were silent for too long. Called when everything that has come is
+    /// taken: what is in the inbox of a shard that stood still may be the signs of whoever is looked at.
     pub(crate) fn expire(&mut self, desk: &mut Desk) {
         let now = desk.now.monotonic;
+        let unwatched = now.saturating_sub(core::mem::replace(&mut self.looked_at, now));
+        if unwatched > STANDSTILL {
+            self.clocks.forgive(unwatched, now);
+        }
         if !self.member.serves() || !self.inaugurated || self.stopping {
             return;
         }

@@ -1,10 +1,11 @@
 //! Sessions and the catalog.
 
-use std::vec::Vec;
+use std::{vec, vec::Vec};
 
 use wire::{Command, ErrorCode, Event, EvictionReason, Login, Password, Reply, Request};
 
 use super::node::{Disk, Node, Received, name};
+use crate::{Input, MeshMessage, ShardId, Sign};
 
 #[test]
 fn a_fresh_node_creates_root_and_is_ready() {
@@ -228,6 +229,49 @@ fn a_silent_session_expires_and_a_pinging_one_does_not() {
         "{events:?}"
     );
     assert!(node.call(&mut pinging, Request::GetMe).is_ok());
+}
+
+#[test]
+fn a_node_that_stood_still_ends_no_session_for_that() {
+    let mut node = Node::fresh(2);
+    let mut client = node.log_in(1, 5);
+    let gone = node.log_in(2, 6);
+    node.pass(5_000);
+    // The sessions have half of their time left when the process, and with it their signs, stops.
+    node.now.monotonic += 60_000_000_000;
+    node.pass(1_000);
+    node.call(&mut client, Request::Ping).unwrap();
+    node.pass(3_500);
+    assert!(node.take(gone.connection).is_empty(), "half of its time");
+    node.pass(1_000);
+    let events = node.take(gone.connection);
+    assert!(
+        matches!(
+            events[..],
+            [Received::Event(Event::Evicted(EvictionReason::Expired))]
+        ),
+        "{events:?}"
+    );
+    assert!(node.call(&mut client, Request::GetMe).is_ok());
+}
+
+#[test]
+fn a_sign_that_has_come_counts_before_anybody_is_looked_at() {
+    let mut node = Node::fresh(3);
+    let mut client = node.log_in(1, 5);
+    node.pass(9_950);
+    node.now.monotonic += 90_000_000;
+    // Another shard reports first, and a tick came before both.
+    let other = vec![Sign::Seen(wire::SessionNumber(999))];
+    let signs = vec![Sign::Seen(client.session)];
+    node.feed(ShardId(0), Input::Tick);
+    for (from, signs) in [(1, other), (2, signs)] {
+        let message = MeshMessage::Liveness(signs);
+        let from = ShardId(from);
+        node.feed(ShardId(0), Input::Mesh { from, message });
+    }
+    node.settle();
+    assert!(node.call(&mut client, Request::GetMe).is_ok());
 }
 
 #[test]

@@ -96,7 +96,7 @@ impl Checks {
                     run.note(&[13, link.0, header.checksum], || {
                         format!("connection {}: asks {}", link.0, asked.describe())
                     });
-                    self.sessions.on_frame(run.now, header.session());
+                    self.sessions.on_frame(run.now, link);
                 }
                 Input::BadFrame { connection, .. } => {
                     self.wire.on_bad_frame(LinkId(connection.0));

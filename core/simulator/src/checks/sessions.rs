@@ -50,10 +50,11 @@ impl Life {
 }
 
 impl Sessions {
-    /// A node has taken a frame of the session.
-    pub(crate) fn on_frame(&mut self, now: u64, session: SessionNumber) {
-        if session.0 != 0 {
-            self.lives.entry(session).or_default().see(now);
+    /// A node has taken a frame. It is a sign of life of the session that its connection carries; whatever
+    /// session it names, anybody could have sent it before.
+    pub(crate) fn on_frame(&mut self, now: u64, link: LinkId) {
+        if let Some((_, session)) = self.bound.get(&link) {
+            self.lives.entry(*session).or_default().see(now);
         }
     }
 
@@ -166,5 +167,25 @@ fn check_disconnected(run: &mut Run, times: &SessionTimes, session: SessionNumbe
         run.fail(format!(
             "session {session} ends {lost} ns after its last connection"
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::SessionNumber;
+
+    use super::Sessions;
+    use crate::{network::LinkId, run::SECOND};
+
+    #[test]
+    fn frame_is_a_sign_of_the_session_that_its_connection_carries() {
+        let mut sessions = Sessions::default();
+        let last = |sessions: &Sessions| sessions.lives[&SessionNumber(3)].seen.back().copied();
+        sessions.on_bound(SECOND, (0, LinkId(45)), SessionNumber(3));
+        // Somebody repeats what was sent over a connection that is not attached yet.
+        sessions.on_frame(2 * SECOND, LinkId(95));
+        assert_eq!(last(&sessions), Some(SECOND));
+        sessions.on_frame(3 * SECOND, LinkId(45));
+        assert_eq!(last(&sessions), Some(3 * SECOND));
     }
 }

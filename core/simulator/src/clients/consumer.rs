@@ -23,12 +23,19 @@ pub(super) struct Reading {
     /// The topic that it reads for good, and how.
     plan: Option<Plan>,
     life: Option<Life>,
-    /// The highest offset that was delivered in earlier lives.
-    delivered: BTreeMap<PartitionKey, u64>,
+    delivered: Delivered,
     lives: u64,
     next_at: u64,
     /// The last life has ended.
     done: bool,
+}
+
+/// What all lives of a reader have had.
+#[derive(Debug, Default)]
+struct Delivered {
+    highest: BTreeMap<PartitionKey, u64>,
+    /// Where a life has begun as its start says, and nothing has come since.
+    anew: BTreeSet<PartitionKey>,
 }
 
 #[derive(Clone, Debug)]
@@ -72,8 +79,7 @@ impl Reading {
         {
             if let (Some(plan), Ok(Reply::Offsets(told))) = (&self.plan, &result) {
                 for partition in life.begun_anew(plan, told) {
-                    let key = plan.key(partition);
-                    self.delivered.remove(&key);
+                    self.delivered.begin_anew(plan.key(partition));
                 }
             }
             let input = ConsumerInput::Answered { call, result };
@@ -125,12 +131,7 @@ impl Reading {
         }
     }
 
-    fn read_some(
-        delivered: &mut BTreeMap<PartitionKey, u64>,
-        life: &mut Life,
-        desk: &mut Desk<'_>,
-        plan: &Plan,
-    ) {
+    fn read_some(delivered: &mut Delivered, life: &mut Life, desk: &mut Desk<'_>, plan: &Plan) {
         for _ in 0..desk.random.between(1, 60) {
             if life.left == 0 {
                 break;
@@ -148,10 +149,29 @@ impl Reading {
             if plan.store == StoreMode::Manual {
                 life.waiting.push((delivery.partition, offset));
             }
-            let highest = delivered.entry(key).or_insert(offset.0);
-            *highest = offset.0.max(*highest);
+            delivered.add(key, offset.0);
         }
         life.acknowledge_some(desk, plan);
+    }
+}
+
+impl Delivered {
+    /// A life begins where its start says, wherever that is.
+    fn begin_anew(&mut self, key: PartitionKey) {
+        self.anew.insert(key);
+    }
+
+    fn add(&mut self, key: PartitionKey, offset: u64) {
+        self.anew.remove(&key);
+        let highest = self.highest.entry(key).or_insert(offset);
+        *highest = offset.max(*highest);
+    }
+
+    /// The last message that the next one of another life follows on. What an earlier life has stored may
+    /// reach the node late: then it is the highest one that counts, not that of the last life.
+    fn last(&self, key: &PartitionKey) -> Option<u64> {
+        let highest = self.highest.get(key).copied();
+        highest.filter(|_| !self.anew.contains(key))
     }
 }
 
@@ -327,7 +347,7 @@ fn check_place(
     desk: &mut Desk<'_>,
     plan: &Plan,
     (key, offset): (PartitionKey, u64),
-    (life, delivered): (&Life, &BTreeMap<PartitionKey, u64>),
+    (life, delivered): (&Life, &Delivered),
 ) {
     if incarnations(desk, key) > 1 {
         // Offsets begin anew with another incarnation.
@@ -342,7 +362,7 @@ fn check_place(
         }
         return;
     }
-    let Some(last) = delivered.get(&key) else {
+    let Some(last) = delivered.last(&key) else {
         if plan.start == Start::First && offset != 0 && plan.store != StoreMode::BeforeDelivery {
             desk.run.fail(format!(
                 "client {client}: the first message of {key} is {offset}"
@@ -356,7 +376,7 @@ fn check_place(
                 "client {client}: {offset} of {key} is delivered, and the last was {last}"
             ));
         }
-        StoreMode::BeforeDelivery if offset <= *last => desk.run.fail(format!(
+        StoreMode::BeforeDelivery if offset <= last => desk.run.fail(format!(
             "client {client}: {offset} of {key} is delivered again, the last was {last}"
         )),
         StoreMode::Processed | StoreMode::Manual | StoreMode::BeforeDelivery | StoreMode::Never => {
@@ -372,9 +392,9 @@ fn incarnations(desk: &Desk<'_>, key: PartitionKey) -> usize {
 #[cfg(test)]
 mod tests {
     use client::{Start, StoreMode};
-    use wire::{Offset, StreamId, TopicId};
+    use wire::{Offset, PartitionId, PartitionKey, StreamId, TopicId};
 
-    use super::Plan;
+    use super::{Delivered, Plan};
 
     #[test]
     fn nothing_but_what_is_stored_keeps_where_a_reader_began() {
@@ -396,5 +416,21 @@ mod tests {
         );
         let before = plan(Start::Last(4), StoreMode::BeforeDelivery);
         assert!(!before.begins_anew(None), "what is delivered is stored");
+    }
+
+    #[test]
+    fn reader_that_begins_anew_is_compared_again_from_its_first_message_on() {
+        let key = PartitionKey {
+            stream: StreamId(1),
+            topic: TopicId(1),
+            partition: PartitionId(1),
+        };
+        let mut delivered = Delivered::default();
+        delivered.add(key, 11);
+        delivered.begin_anew(key);
+        assert_eq!(delivered.last(&key), None, "also for the lives after");
+        delivered.add(key, 5);
+        // The first life's store of 11 comes late, and the third one goes on behind it.
+        assert_eq!(delivered.last(&key), Some(11));
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wire::{ClientId, Op, RequestNumber, SessionNumber};
 
-use crate::{Refusal, constants::CLIENT_REPLY_SIZE_MAX};
+use crate::{Refusal, constants::CLIENT_REPLY_SIZE_MAX, mutation};
 
 /// The sessions of the metadata group. Changes at commit only, alike on every replica; its serde form is
 /// part of every snapshot: new fields only at the end, with `serde(default)`.
@@ -75,7 +75,7 @@ impl ClientSessions {
         let Some(entry) = entry.filter(|entry| entry.session == session) else {
             return Err(Answer::Refusal(Refusal::NoSession));
         };
-        if request > entry.request {
+        if mutation::V14 || request > entry.request {
             return Ok(());
         }
         // Before its first request a session has executed none, and none is numbered 0.

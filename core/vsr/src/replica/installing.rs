@@ -14,6 +14,7 @@ use crate::{
     ChainPoint, Effect, Ignore, Message, Prepare, RequestPrepare, RequestStartView, StartView,
     Status,
     constants::{REPAIR_WINDOW, VIEW_MAX},
+    mutation,
 };
 
 /// The journal of the view that is about to begin.
@@ -162,6 +163,9 @@ impl Replica {
             Status::ViewChange | Status::RecoveringHead
         ));
         assert!(self.view_change.target.is_none());
+        if mutation::V3 {
+            self.journal.truncate(self.commit_chained);
+        }
         self.view_change.target = Some(target);
         self.advance_target();
     }
@@ -190,6 +194,7 @@ impl Replica {
     /// Whether the own journal contains this committed op.
     fn reaches(&self, commit: ChainPoint) -> bool {
         commit.op <= self.commit_chained
+            || mutation::V9 && commit.op <= self.op()
             || self.journal.checksum(commit.op) == Some(commit.checksum)
     }
 

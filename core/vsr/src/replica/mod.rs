@@ -7,6 +7,7 @@ use wire::{ClusterId, ConsensusGroup, Op, ReplicaId, Time, View};
 use crate::{
     ChainPoint, ClientSessions, Commit, Effect, Ignore, Input, Message, Note, Status,
     journal::{Anchor, Journal},
+    mutation,
     pipeline::Pipeline,
     primary_of,
     timeout::Timeout,
@@ -129,6 +130,9 @@ impl Replica {
             Input::PrimaryLost => self.on_primary_lost(),
             Input::ConfirmView { token } => self.on_confirm_view(token),
         }
+        if mutation::V1 {
+            self.on_superblock_written(self.promises.newest().sequence);
+        }
         self.assert_invariants();
     }
 
@@ -171,7 +175,7 @@ impl Replica {
     pub fn is_serving(&self) -> bool {
         self.status == Status::Normal
             && self.is_primary()
-            && self.commit_min() >= self.inherited
+            && (mutation::V8 || self.commit_min() >= self.inherited)
             && !self.liveness.is_abdicated()
     }
 

@@ -8,6 +8,7 @@ use crate::{
     PrepareOk, Refusal, Request, Status, Token,
     client_sessions::Answer,
     constants::{BODY_VERSION, SUFFIX_MAX, TIMESTAMP_MAX},
+    mutation,
 };
 
 /// How a request gets its reply.
@@ -149,6 +150,9 @@ impl Replica {
         }
         self.journal.append(prepare.clone(), false);
         self.effects.push_back(Effect::WritePrepare(prepare));
+        if mutation::V7 {
+            self.acknowledge_after(self.journal.durable());
+        }
         if let Some(ahead) = self.commit_ahead {
             self.learn_commit(ahead);
         }
@@ -229,7 +233,12 @@ impl Replica {
         assert!(self.status == Status::Normal);
         assert!(!self.is_primary());
         let mut op = op.max(self.journal.base());
-        while op < self.journal.durable() {
+        let durable = if mutation::V7 {
+            self.op()
+        } else {
+            self.journal.durable()
+        };
+        while op < durable {
             op = op.next();
             let checksum = self.journal.checksum(op);
             let ok = PrepareOk {
@@ -343,7 +352,7 @@ impl Replica {
             if self.commit_ahead.is_some_and(|ahead| ahead.op <= point.op) {
                 self.commit_ahead = None;
             }
-            if self.journal.checksum(point.op) == Some(point.checksum) {
+            if mutation::V9 || self.journal.checksum(point.op) == Some(point.checksum) {
                 self.commit_up_to(point.op);
             } else {
                 self.count_ignored(Ignore::CommitUnchained);

@@ -4,7 +4,7 @@ use alloc::{collections::VecDeque, vec::Vec};
 
 use wire::{Op, View};
 
-use crate::{ChainPoint, Message, SuffixEntry, Superblock};
+use crate::{ChainPoint, Message, SuffixEntry, Superblock, mutation};
 
 /// The view and log_view of one superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +54,9 @@ impl Promises {
         assert!(view >= self.newest.view);
         assert!(view >= self.newest.log_view);
         self.newest.view = view;
+        if mutation::V2 {
+            self.newest.log_view = view;
+        }
         self.newest.head = head;
         self.newest.suffix = suffix;
         self.retain_suffix();
@@ -109,6 +112,13 @@ impl Promises {
     /// The view that is durable.
     pub(super) fn durable_view(&self) -> Option<View> {
         self.durable.map(|views| views.view)
+    }
+
+    /// The view whose journal this replica has; none while the journal of another is on its way to the disk.
+    pub(super) fn journal_view(&self) -> Option<View> {
+        let log_view = self.newest.log_view;
+        let durable = self.durable.filter(|views| views.log_view == log_view);
+        durable.map(|_| log_view)
     }
 
     /// V1: no message carries a view above the durable one, except a wish or a question; and what speaks

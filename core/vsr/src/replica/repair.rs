@@ -113,8 +113,9 @@ impl Replica {
     }
 
     fn send_prepare(&mut self, to: ReplicaId, prepare: Prepare, is_committed: bool) {
-        let Some(view) = self.promises.durable_view() else {
-            return;
+        // While the journal of another view is being installed it is nobody's for a moment.
+        let Some(view) = self.promises.journal_view() else {
+            return self.count_ignored(Ignore::PrepareNotKept);
         };
         let answer = RequestedPrepare {
             replica: self.config.replica,

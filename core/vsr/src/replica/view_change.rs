@@ -16,6 +16,7 @@ use crate::{
         REPEAT_INTERVAL, STAGGER, SUFFIX_MAX, VIEW_CHANGE_DOUBLINGS_MAX, VIEW_CHANGE_INTERVAL,
         VIEW_MAX, WISH_INTERVAL,
     },
+    mutation,
     quorum::Votes,
     timeout::Timeout,
 };
@@ -174,7 +175,7 @@ impl Replica {
                 votes.add(replica);
             }
         }
-        if votes.is_quorum(self.config.replica_count) {
+        if mutation::V6 || votes.is_quorum(self.config.replica_count) {
             self.leave_view(view);
             self.promise_view();
         }
@@ -324,7 +325,11 @@ impl Replica {
 
     fn count_do_view_change(&mut self, vote: DoViewChange) {
         assert!(vote.view == self.view);
-        let slot = &mut self.view_change.votes[usize::from(vote.replica.0)];
+        let votes = &mut self.view_change.votes;
+        let own = usize::from(vote.replica.0);
+        let free = votes.iter().position(Option::is_none);
+        let free = free.filter(|_| mutation::V5 && votes[own].is_some());
+        let slot = &mut votes[free.unwrap_or(own)];
         if slot.is_some() {
             return self.count_ignored(Ignore::DoViewChangeRepeated);
         }
@@ -407,7 +412,8 @@ impl Replica {
 /// keep their view when they are inherited. Returns the highest commit that is known and the headers of the
 /// ops above it; none when the votes contradict each other: nothing is guessed then.
 fn choose(votes: &[&DoViewChange]) -> Option<(ChainPoint, Vec<PrepareHeader>)> {
-    let best = votes.iter().max_by_key(|vote| (vote.log_view, vote.op))?;
+    let log_view = |vote: &DoViewChange| if mutation::V4 { View(0) } else { vote.log_view };
+    let best = votes.iter().max_by_key(|vote| (log_view(vote), vote.op))?;
     let commit = votes
         .iter()
         .map(|vote| vote.commit)

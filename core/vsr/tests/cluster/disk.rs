@@ -25,6 +25,10 @@ pub(crate) struct Disk {
     pub(crate) checkpoint: Option<(Checkpoint, Vec<u128>)>,
     writing_prepares: VecDeque<Prepare>,
     writing_others: VecDeque<Write>,
+    /// Until then it completes nothing.
+    pub(crate) stalled_until: u64,
+    /// Percent of the times at which it could complete something and does not.
+    pub(crate) slowness: u64,
 }
 
 impl Disk {

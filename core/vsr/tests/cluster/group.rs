@@ -3,14 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use bytes::Bytes;
 use vsr::{
-    CLIENTS_MAX, Config, Effect, Ignore, Input, Message, Note, Origin, Prepare, Refusal, Replica,
-    Request, Status, Token, quorum,
+    Config, Effect, Ignore, Input, Message, Note, Origin, Prepare, Refusal, Replica, Status, Token,
+    quorum,
 };
-use wire::{ClusterId, ConsensusGroup, Op, ReplicaId, Time, Timestamp, View};
+use wire::{
+    ClientId, ClusterId, ConsensusGroup, Op, ReplicaId, SessionNumber, Time, Timestamp, View,
+};
 
 use crate::{
+    clients::{self, Clients},
     disk::{Disk, Write},
     random::Random,
 };
@@ -29,6 +31,14 @@ pub(crate) struct Counts {
     pub(crate) confirmed: u64,
     pub(crate) unknown: u64,
     pub(crate) left_behind: u64,
+    pub(crate) requests_executed: u64,
+    pub(crate) requests_answered_again: u64,
+    pub(crate) requests_joined: u64,
+    pub(crate) sessions_evicted: u64,
+    pub(crate) requests_skipped: u64,
+    pub(crate) elsewhere_first: u64,
+    pub(crate) clocks_back: u64,
+    pub(crate) endured: u64,
 }
 
 impl Counts {
@@ -44,6 +54,14 @@ impl Counts {
         self.confirmed += other.confirmed;
         self.unknown += other.unknown;
         self.left_behind += other.left_behind;
+        self.requests_executed += other.requests_executed;
+        self.requests_answered_again += other.requests_answered_again;
+        self.requests_joined += other.requests_joined;
+        self.sessions_evicted += other.sessions_evicted;
+        self.requests_skipped += other.requests_skipped;
+        self.elsewhere_first += other.elsewhere_first;
+        self.clocks_back += other.clocks_back;
+        self.endured += other.endured;
     }
 }
 
@@ -52,12 +70,14 @@ impl Counts {
 pub(crate) struct Process {
     pub(crate) replica: Replica,
     applies: VecDeque<(Prepare, Option<Token>)>,
-    /// The state: the checksums of all ops executed, from the first.
+    /// The state: the checksums of all ops executed, from the first; [`SKIPPED`] of those that were not.
     state: Vec<u128>,
     /// Until when, in monotonic nanoseconds, it does nothing (SIGSTOP).
     pub(crate) paused_until: u64,
     /// Nanoseconds by which its clocks are ahead of the story's.
     clock: u64,
+    /// Microseconds by which its wall clock is ahead of that.
+    pub(crate) wall: u64,
     /// The others have recycled what it asked for: only a checkpoint of theirs could help.
     is_left_behind: bool,
 }
@@ -69,6 +89,16 @@ pub(crate) struct Member {
     incarnations: u128,
     /// The highest view that it was seen in.
     view: View,
+}
+
+/// In place of the checksum of a committed op that was not executed.
+const SKIPPED: u128 = 0;
+
+/// What is known of a committed op.
+#[derive(Clone, Copy, Debug)]
+struct Committed {
+    checksum: u128,
+    timestamp: Timestamp,
 }
 
 /// A message on its way.
@@ -84,6 +114,7 @@ struct Flight {
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) replica_count: u8,
+    group: ConsensusGroup,
     pub(crate) random: Random,
     pub(crate) members: Vec<Member>,
     flights: Vec<Flight>,
@@ -96,10 +127,12 @@ pub(crate) struct Group {
     pub(crate) delay_max: u64,
     pub(crate) now: u64,
     /// What is committed, by op: whichever replica executed it first.
-    committed: BTreeMap<Op, u128>,
+    committed: BTreeMap<Op, Committed>,
+    pub(crate) clients: Clients,
     /// The requests that were answered, with their op.
     pub(crate) answered: BTreeMap<Token, Op>,
-    refused: BTreeMap<Token, Refusal>,
+    /// The highest of these ops.
+    acknowledged: Op,
     next_token: u64,
     /// Confirmations asked for, with what was committed then.
     confirming: BTreeMap<Token, Op>,
@@ -110,15 +143,20 @@ pub(crate) struct Group {
 const CLUSTER: ClusterId = ClusterId(7);
 
 impl Group {
-    pub(crate) fn new(replica_count: u8, random: Random) -> Self {
+    pub(crate) fn new(replica_count: u8, mut random: Random) -> Self {
         let member = |_| Member {
             disk: Disk::default(),
             process: None,
             incarnations: 0,
             view: View(0),
         };
+        // Of data groups the first primary is not always replica 0, nor the second replica 1.
+        let group = [0, 0, 1 + random.below(20)][random.index(3)];
+        let group = ConsensusGroup(u16::try_from(group).expect("small"));
+        let first = vsr::primary_of(group, View(0), replica_count);
         let mut group = Self {
             replica_count,
+            group,
             random,
             members: (0..replica_count).map(member).collect(),
             flights: Vec::new(),
@@ -128,13 +166,15 @@ impl Group {
             delay_max: 3_000_000,
             now: 1_000_000_000,
             committed: BTreeMap::new(),
+            clients: Clients::new(),
             answered: BTreeMap::new(),
-            refused: BTreeMap::new(),
+            acknowledged: Op(0),
             next_token: 1,
             confirming: BTreeMap::new(),
             counts: Counts::default(),
             is_traced: std::env::var("VSR_TRACE").is_ok(),
         };
+        group.counts.elsewhere_first += u64::from(first != ReplicaId(0));
         for replica in 0..replica_count {
             group.start(replica);
         }
@@ -149,7 +189,17 @@ impl Group {
         self.members[usize::from(replica)].process.as_ref()
     }
 
-    fn trace(&self, what: impl FnOnce() -> String) {
+    pub(crate) fn is_left_behind(&self, replica: u8) -> bool {
+        self.process(replica).is_some_and(|it| it.is_left_behind)
+    }
+
+    /// The view in which a replica is in normal status.
+    pub(crate) fn normal_view(&self, replica: u8) -> Option<View> {
+        let replica = &self.process(replica)?.replica;
+        (replica.status() == Status::Normal).then_some(replica.view())
+    }
+
+    pub(crate) fn trace(&self, what: impl FnOnce() -> String) {
         if self.is_traced {
             eprintln!("{:>8} us  {}", self.now / 1_000, what());
         }
@@ -158,10 +208,10 @@ impl Group {
     pub(crate) fn start(&mut self, replica: u8) {
         let config = Config {
             cluster: CLUSTER,
-            group: ConsensusGroup::METADATA,
+            group: self.group,
             replica: ReplicaId(replica),
             replica_count: self.replica_count,
-            clients_max: CLIENTS_MAX,
+            clients_max: clients::SESSIONS_MAX,
         };
         let clock = self.random.below(1_000_000_000);
         let member = &mut self.members[usize::from(replica)];
@@ -175,6 +225,7 @@ impl Group {
             state: state.map_or_else(Vec::new, |(_, ops)| ops),
             paused_until: 0,
             clock,
+            wall: 0,
             is_left_behind: false,
         };
         let has_resumed = process.replica.status() == Status::ViewChange;
@@ -201,7 +252,7 @@ impl Group {
         };
         let time = Time {
             monotonic: now + process.clock,
-            wall: Timestamp(1_000_000 + now / 1_000 + process.clock / 1_000),
+            wall: Timestamp(now / 1_000 + process.clock / 1_000 + process.wall),
         };
         process.replica.handle(time, input);
         self.carry_out(replica);
@@ -236,16 +287,25 @@ impl Group {
                     process.applies.push_back((prepare, token));
                 }
             }
-            Effect::Reply { token, op, .. } => self.answer(token, op),
-            Effect::Refuse { token, reason } => {
-                self.counts.unknown += u64::from(reason == Refusal::Unknown);
-                self.confirming.remove(&token);
-                self.refused.insert(token, reason);
+            Effect::Reply { token, op, body } => {
+                assert_eq!(body, clients::reply_of(op));
+                self.counts.requests_answered_again += 1;
+                self.answer(token, op);
             }
+            Effect::Refuse { token, reason } => self.refuse(token, reason),
             Effect::ViewConfirmed { token } => self.confirm(replica, token),
             Effect::Note(note) => self.count(replica, note),
-            Effect::Evict { .. } | Effect::StatusChanged => {}
+            Effect::Evict { .. } => self.counts.sessions_evicted += 1,
+            Effect::StatusChanged => {}
         }
+    }
+
+    fn refuse(&mut self, token: Token, reason: Refusal) {
+        self.counts.unknown += u64::from(reason == Refusal::Unknown);
+        self.counts.requests_joined += u64::from(reason == Refusal::Superseded);
+        self.confirming.remove(&token);
+        let random = self.random.next();
+        self.clients.refuse(token, reason, self.now, random);
     }
 
     fn count(&mut self, replica: u8, note: Note) {
@@ -259,6 +319,10 @@ impl Group {
             }
             Note::Abdicated { .. } => self.counts.abdicated += 1,
             Note::Dropped { .. } => self.counts.dropped += 1,
+            Note::Skipped { op } => {
+                self.counts.requests_skipped += 1;
+                self.execute(replica, op, SKIPPED, Timestamp(0));
+            }
             Note::Ignored(Ignore::StateTransferUnsupported) => {
                 if let Some(process) = &mut self.members[usize::from(replica)].process {
                     process.is_left_behind = true;
@@ -295,8 +359,11 @@ impl Group {
     }
 
     fn answer(&mut self, token: Token, op: Op) {
+        self.acknowledged = self.acknowledged.max(op);
         let before = self.answered.insert(token, op);
         assert!(before.is_none_or(|it| it == op), "{token:?} has two ops");
+        let random = self.random.next();
+        self.clients.answer(token, op, random);
     }
 
     /// A read that was confirmed sees whatever was acknowledged when it was asked for.
@@ -306,31 +373,27 @@ impl Group {
         };
         let process = self.process(replica).expect("it has just spoken");
         assert!(
-            process.replica.op() >= op,
-            "replica {replica} confirmed a view that is over"
+            process.state.len() as u64 >= op.0,
+            "replica {replica} confirmed a view that is over, or that it has not caught up with (V8)"
         );
         self.counts.confirmed += 1;
     }
 
     /// A request to whoever thinks that it leads.
     pub(crate) fn request(&mut self, replica: u8) {
+        let token = self.next_token();
+        self.ask(replica, token, Origin::Internal, 1);
+    }
+
+    pub(crate) const fn next_token(&mut self) -> Token {
         let token = Token(self.next_token);
         self.next_token += 1;
-        let size = 1 + self.random.index(40);
-        let request = Request {
-            token,
-            origin: Origin::Internal,
-            operation: 1,
-            body: Bytes::from(vec![7; size]),
-        };
-        self.handle(replica, Input::Request(request));
+        token
     }
 
     pub(crate) fn ask_confirmation(&mut self, replica: u8) {
-        let token = Token(self.next_token);
-        self.next_token += 1;
-        let acknowledged = self.answered.values().max().copied().unwrap_or(Op(0));
-        self.confirming.insert(token, acknowledged);
+        let token = self.next_token();
+        self.confirming.insert(token, self.acknowledged);
         self.handle(replica, Input::ConfirmView { token });
     }
 
@@ -362,6 +425,10 @@ impl Group {
             self.apply(replica);
             return true;
         }
+        let slowness = member.disk.slowness;
+        if member.disk.stalled_until > self.now || self.random.percent(slowness) {
+            return false;
+        }
         match member.disk.finish_one(&mut self.random) {
             Some(input) => {
                 self.handle(replica, input);
@@ -375,31 +442,57 @@ impl Group {
         let member = &mut self.members[usize::from(replica)];
         let process = member.process.as_mut().expect("it has something to apply");
         let (prepare, token) = process.applies.pop_front().expect("the same");
-        let (op, checksum) = (prepare.header.op(), prepare.header.checksum);
+        process.is_left_behind = false;
+        let header = prepare.header;
+        let op = header.op();
+        self.execute(replica, op, header.checksum, header.timestamp());
+        let is_asked = header.client() != ClientId(0);
+        let is_register = is_asked && header.session() == SessionNumber(0);
+        if is_asked && !is_register {
+            self.counts.requests_executed += 1;
+            let key = (header.client(), header.session(), header.request());
+            self.clients.execute(key, op);
+        }
+        if let Some(token) = token {
+            self.answer(token, op);
+        }
+        let is_logout = is_asked && header.operation == clients::LOGOUT;
+        let applied = Input::Applied {
+            op,
+            reply: clients::reply_of(op),
+            ended: is_logout.then(|| header.client()).into_iter().collect(),
+            registered: is_register,
+        };
+        self.handle(replica, applied);
+    }
+
+    /// A replica has come to `op`; every other one must find the same there.
+    fn execute(&mut self, replica: u8, op: Op, checksum: u128, timestamp: Timestamp) {
+        let member = &mut self.members[usize::from(replica)];
+        let process = member.process.as_mut().expect("it has just spoken");
         process.state.push(checksum);
         assert_eq!(
             process.state.len() as u64,
             op.0,
             "ops are executed in order, each once"
         );
-        let first = self.committed.entry(op).or_insert_with(|| {
+        let here = Committed {
+            checksum,
+            timestamp,
+        };
+        let first = *self.committed.entry(op).or_insert_with(|| {
             self.counts.committed += 1;
-            checksum
+            here
         });
         assert_eq!(
-            *first, checksum,
+            first.checksum, checksum,
             "replica {replica} executed another op {op:?}"
         );
-        if let Some(token) = token {
-            self.answer(token, op);
-        }
-        let applied = Input::Applied {
-            op,
-            reply: Bytes::new(),
-            ended: Vec::new(),
-            registered: false,
-        };
-        self.handle(replica, applied);
+        let before = self.committed.range(..op).next_back();
+        assert!(
+            checksum == SKIPPED || before.is_none_or(|(_, it)| it.timestamp < timestamp),
+            "V16: {op:?} is not later than the op before it"
+        );
     }
 
     fn is_paused(&self, replica: u8) -> bool {
@@ -445,21 +538,27 @@ impl Group {
             // V8: whoever serves has executed all that was ever acknowledged before its view; a deposed
             // primary serves in a view that is over, and commits nothing.
             let is_newest = self.members.iter().all(|other| other.view <= view);
-            let acknowledged = self.answered.values().max().copied().unwrap_or(Op(0));
+            let acknowledged = self.acknowledged;
             let process = self.process(replica).expect("it serves");
             assert!(
-                !is_newest || process.replica.op() >= acknowledged,
-                "replica {replica} serves without op {acknowledged:?}"
+                !is_newest || process.replica.commit_min() >= acknowledged,
+                "V8: replica {replica} serves without op {acknowledged:?}"
             );
         }
     }
 
+    /// All that believe that they lead: those that are deposed do not know it yet.
+    pub(crate) fn leaders(&self) -> Vec<u8> {
+        let serves = |replica: &u8| {
+            let process = self.process(*replica);
+            process.is_some_and(|process| process.replica.is_serving())
+        };
+        (0..self.replica_count).filter(serves).collect()
+    }
+
     /// Who serves, if somebody does; of several the one in the highest view.
     pub(crate) fn leader(&self) -> Option<u8> {
-        let serving = (0..self.replica_count).filter(|replica| {
-            self.process(*replica)
-                .is_some_and(|process| process.replica.is_serving())
-        });
+        let serving = self.leaders().into_iter();
         serving.max_by_key(|replica| self.process(*replica).map(|it| it.replica.view()))
     }
 
@@ -475,6 +574,8 @@ impl Group {
         let first = &followers[0].state;
         for other in &followers {
             assert_eq!(&other.state, first);
+            let sessions = other.replica.client_sessions();
+            assert_eq!(sessions, followers[0].replica.client_sessions(), "V14");
         }
         let left_behind = u64::from(self.replica_count) - followers.len() as u64;
         for (token, op) in &self.answered {

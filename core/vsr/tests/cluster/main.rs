@@ -1,8 +1,12 @@
 //! Whole consensus groups of three and five replicas from a seed: messages are lost, repeated, late and out
 //! of order, links are cut one way and both, replicas are killed and restarted at any point, all of them
-//! too, pause, and write slowly. After every step the safety checks of `group.rs`; at the end, with
-//! everything healed, the group must elect, commit and bring everybody along.
+//! too, pause, and write slowly or for a time not at all, wall clocks jump. Clients have sessions, and repeat
+//! their requests elsewhere (`clients.rs`). After every step the safety checks of `group.rs`; in many stories
+//! a minority is then lost for good, and the others must elect, commit, serve and stay in their view; at the
+//! end, with everything healed, the group must elect, commit, answer everybody and bring everybody along.
+//! The README has the rules that are taken out to test the stories, and what these have found.
 
+mod clients;
 mod disk;
 mod group;
 mod random;
@@ -50,6 +54,34 @@ fn assert_floors(replica_count: u8, counts: &group::Counts, seeds: u64) {
         ("primaries that abdicated", counts.abdicated, seeds / 50),
         ("views confirmed", counts.confirmed, seeds / 2),
         ("requests refused as unknown", counts.unknown, seeds / 4),
+        (
+            "requests of sessions executed",
+            counts.requests_executed,
+            20 * seeds,
+        ),
+        (
+            "requests answered from the client table",
+            counts.requests_answered_again,
+            seeds,
+        ),
+        (
+            "requests joined while in flight",
+            counts.requests_joined,
+            seeds,
+        ),
+        ("sessions evicted", counts.sessions_evicted, seeds),
+        (
+            "committed requests not executed",
+            counts.requests_skipped,
+            seeds,
+        ),
+        (
+            "groups whose first primary is not replica 0",
+            counts.elsewhere_first,
+            seeds / 20,
+        ),
+        ("wall clocks set back", counts.clocks_back, seeds / 20),
+        ("minorities lost for good", counts.endured, seeds / 10),
     ];
     for (what, count, floor) in floors {
         assert!(

@@ -1,5 +1,7 @@
 //! What happens to a group: at first anything, then nothing bad any more.
 
+use vsr::Input;
+
 use crate::group::{Counts, Group};
 
 const MILLISECOND: u64 = 1_000_000;
@@ -17,6 +19,9 @@ pub(crate) fn tell(mut group: Group, seed: u64) -> Counts {
         if group.random.percent(2) {
             trouble(&mut group);
         }
+    }
+    if group.random.percent(40) {
+        endure(&mut group);
     }
     heal(&mut group);
     finish(&mut group);
@@ -39,8 +44,13 @@ impl Drop for Guard {
     }
 }
 
-/// How bad the network of this story is.
+/// How bad the network of this story is, and whether one disk is slow.
 fn set_out(group: &mut Group) {
+    if group.random.percent(25) {
+        let replica = any(group);
+        let slowness = 80 + group.random.below(19);
+        group.members[usize::from(replica)].disk.slowness = slowness;
+    }
     group.loss = [0, 0, 2, 10][group.random.index(4)];
     group.repeats = [0, 5, 20][group.random.index(3)];
     group.delay_max = [MILLISECOND, 5 * MILLISECOND, 60 * MILLISECOND][group.random.index(3)];
@@ -60,6 +70,7 @@ fn step(group: &mut Group) {
             group.work(replica);
         }
     }
+    group.clients_act(true);
     match group.random.below(10) {
         0..=5 => {
             if let Some(leader) = group.leader() {
@@ -89,7 +100,7 @@ fn step(group: &mut Group) {
 /// Something bad begins or ends.
 fn trouble(group: &mut Group) {
     let replica = any(group);
-    match group.random.below(12) {
+    match group.random.below(16) {
         0 | 1 => {
             if group.is_up(replica) {
                 group.crash(replica);
@@ -141,7 +152,114 @@ fn trouble(group: &mut Group) {
                 process.paused_until = until;
             }
         }
+        10 | 11 => {
+            // A disk stalls: that of the leader, for instance.
+            let leader = group.leader().filter(|_| group.random.percent(50));
+            let until = group.now + group.random.below(1_500 * MILLISECOND);
+            let replica = leader.unwrap_or(replica);
+            group.members[usize::from(replica)].disk.stalled_until = until;
+        }
+        12 => set_clock(group, replica),
+        13 => group.handle(replica, Input::PrimaryLost),
         _ => group.cut.clear(),
+    }
+}
+
+/// The wall clock of one replica jumps, forwards or back, by up to an hour.
+fn set_clock(group: &mut Group, replica: u8) {
+    let wall = group.random.below(3_600_000_000);
+    let member = &mut group.members[usize::from(replica)];
+    if let Some(process) = &mut member.process {
+        group.counts.clocks_back += u64::from(wall < process.wall);
+        process.wall = wall;
+    }
+}
+
+/// What one replica suffers for good.
+#[derive(Clone, Copy, Debug)]
+enum Affliction {
+    Dead,
+    /// It hears nobody.
+    Deaf,
+    /// Nobody hears it.
+    Mute,
+    /// Its disk completes nothing.
+    Stalled,
+}
+
+/// A minority is lost for good, the leader perhaps among them. The others elect, commit and serve, whatever
+/// came before (V17), and then stay in their view: nobody moves them alone (V6).
+fn endure(group: &mut Group) {
+    heal(group);
+    let minority = 1 + group.random.below(u64::from(group.replica_count / 2));
+    let mut afflicted = Vec::new();
+    for _ in 0..minority {
+        let leader = group.leader().filter(|_| group.random.percent(50));
+        let replica = leader.unwrap_or_else(|| any(group));
+        if !afflicted.contains(&replica) {
+            afflicted.push(replica);
+            afflict(group, replica);
+        }
+    }
+    let deadline = group.now + 30_000 * MILLISECOND;
+    let mut view = None;
+    let mut since = group.now;
+    let mut answered = group.answered.len();
+    while group.now < since + 5_000 * MILLISECOND || group.answered.len() == answered {
+        // Nobody but a checkpoint could help those.
+        let healthy = (0..group.replica_count).filter(|it| !afflicted.contains(it));
+        if healthy.clone().any(|replica| group.is_left_behind(replica)) {
+            return;
+        }
+        assert!(
+            group.now < deadline,
+            "with {afflicted:?} lost the others do not serve in one view:\n{}",
+            group.states()
+        );
+        let now_in = healthy.map(|replica| group.normal_view(replica)).max();
+        if now_in != view {
+            view = now_in;
+            since = group.now;
+            answered = group.answered.len();
+        }
+        group.pass(4 * MILLISECOND);
+        for replica in 0..group.replica_count {
+            while group.work(replica) {}
+        }
+        group.clients_act(true);
+        let leaders = group.leaders();
+        for leader in leaders {
+            if group.random.percent(5) {
+                group.request(leader);
+            }
+        }
+    }
+    group.counts.endured += 1;
+}
+
+fn afflict(group: &mut Group, replica: u8) {
+    let affliction = [
+        Affliction::Dead,
+        Affliction::Deaf,
+        Affliction::Mute,
+        Affliction::Stalled,
+    ][group.random.index(4)];
+    group.trace(|| format!("{replica} is {affliction:?} from now on"));
+    match affliction {
+        Affliction::Dead => group.crash(replica),
+        Affliction::Stalled => {
+            group.members[usize::from(replica)].disk.stalled_until = u64::MAX;
+        }
+        Affliction::Deaf => {
+            for other in 0..group.replica_count {
+                group.cut.insert((other, replica));
+            }
+        }
+        Affliction::Mute => {
+            for other in 0..group.replica_count {
+                group.cut.insert((replica, other));
+            }
+        }
     }
 }
 
@@ -151,6 +269,9 @@ fn heal(group: &mut Group) {
     group.repeats = 0;
     group.delay_max = MILLISECOND;
     for replica in 0..group.replica_count {
+        let disk = &mut group.members[usize::from(replica)].disk;
+        disk.stalled_until = 0;
+        disk.slowness = 0;
         if !group.is_up(replica) {
             group.start(replica);
         }
@@ -162,7 +283,7 @@ fn heal(group: &mut Group) {
 fn finish(group: &mut Group) {
     let deadline = group.now + 30_000 * MILLISECOND;
     let before = group.answered.len();
-    while !(group.is_at_rest() && group.answered.len() > before) {
+    while !(group.is_at_rest() && group.answered.len() > before && group.clients.are_content()) {
         assert!(
             group.now < deadline,
             "the group does not come to rest:\n{}",
@@ -172,6 +293,7 @@ fn finish(group: &mut Group) {
         for replica in 0..group.replica_count {
             while group.work(replica) {}
         }
+        group.clients_act(false);
         if let Some(leader) = group.leader()
             && group.answered.len() == before
             && group.random.percent(5)

@@ -9,19 +9,24 @@ use wire::{
 };
 
 use crate::{
-    ChainPoint, Commit, Config, Effect, Input, Message, Note, Origin, Prepare, PrepareMessage,
-    PrepareOk, Recovered, Refusal, Replica, Request, Superblock, Token,
+    ChainPoint, Commit, Config, DoViewChange, Effect, Input, Message, Note, Origin, Prepare,
+    PrepareMessage, PrepareOk, Recovered, Refusal, Replica, Request, RequestPrepare,
+    RequestedPrepare, StartView, StartViewChange, SuffixEntry, SuffixReport, Superblock, Token,
 };
 
 mod checkpoint;
+mod installing;
+mod liveness;
 mod memory;
 mod messages;
 mod normal;
 mod promises;
 mod read_index;
 mod recovery;
+mod recovery_among_others;
 mod repair;
 mod sessions;
+mod view_change;
 
 const CLUSTER: ClusterId = ClusterId(7);
 const CLIENT: ClientId = ClientId(0xc1);
@@ -275,5 +280,141 @@ fn superblock(sequence: u64, view: u32, head: u64) -> Superblock {
         log_view: View(view),
         head: Op(head),
         ..Superblock::default()
+    }
+}
+
+/// As [`prepare_at`], prepared in `view`.
+fn prepare_in(view: u32, parent: ChainPoint, timestamp: u64) -> Prepare {
+    let mut prepare = prepare_at(parent, timestamp, "body");
+    prepare.header.view = view;
+    prepare.header = prepare.header.sealed(&prepare.body);
+    prepare
+}
+
+/// The superblock of a replica whose journal is that of `log_view`, and that has left it for `view`.
+fn superblock_between(sequence: u64, log_view: u32, view: u32, prepares: &[Prepare]) -> Superblock {
+    let entry = |prepare: &Prepare| SuffixEntry {
+        op: prepare.header.op(),
+        header: Some(prepare.header),
+        nack: false,
+    };
+    Superblock {
+        view: View(view),
+        log_view: View(log_view),
+        head: Op(prepares.last().map_or(0, |it| it.header.op)),
+        suffix: prepares.iter().map(entry).collect(),
+        ..superblock(sequence, 0, 0)
+    }
+}
+
+/// A disk with the journal of `log_view`; the view was left for `view` if that is another.
+fn disk_between(log_view: u32, view: u32, prepares: &[Prepare]) -> Recovered {
+    Recovered {
+        superblock: Some(superblock_between(9, log_view, view, prepares)),
+        prepares: prepares.to_vec(),
+        nonce: 99,
+        ..Recovered::default()
+    }
+}
+
+const fn wish(replica: u8, view: u32, promised: u32) -> Message {
+    Message::StartViewChange(StartViewChange {
+        replica: ReplicaId(replica),
+        view: View(view),
+        promised: View(promised),
+    })
+}
+
+/// The vote of a replica whose journal is that of `log_view`: `committed` and then `suffix`.
+fn vote(
+    replica: u8,
+    view: u32,
+    log_view: u32,
+    commit: ChainPoint,
+    suffix: &[Prepare],
+) -> DoViewChange {
+    let report = |prepare: &Prepare| SuffixReport {
+        op: prepare.header.op(),
+        header: Some(prepare.header),
+        nack: false,
+        present: true,
+    };
+    DoViewChange {
+        replica: ReplicaId(replica),
+        view: View(view),
+        log_view: View(log_view),
+        op: Op(commit.op.0 + suffix.len() as u64),
+        commit,
+        checkpoint: Op(0),
+        suffix: suffix.iter().map(report).collect(),
+    }
+}
+
+/// The journal of `view`: what is committed, and then `suffix`.
+fn start_view(replica: u8, view: u32, commit: ChainPoint, suffix: &[Prepare]) -> StartView {
+    StartView {
+        replica: ReplicaId(replica),
+        view: View(view),
+        op: Op(commit.op.0 + suffix.len() as u64),
+        commit,
+        checkpoint_quorum: Op(0),
+        suffix: suffix.iter().map(|prepare| prepare.header).collect(),
+        nonce: None,
+    }
+}
+
+const fn request_prepare(replica: u8, view: u32, op: u64, checksum: Option<u128>) -> Message {
+    Message::RequestPrepare(RequestPrepare {
+        replica: ReplicaId(replica),
+        view: View(view),
+        op: Op(op),
+        checksum,
+    })
+}
+
+fn requested_prepare(replica: u8, view: u32, is_committed: bool, prepare: &Prepare) -> Message {
+    Message::RequestedPrepare(RequestedPrepare {
+        replica: ReplicaId(replica),
+        view: View(view),
+        is_committed,
+        prepare: prepare.clone(),
+    })
+}
+
+const fn ok_in(replica: u8, view: u32, prepare: &Prepare) -> PrepareOk {
+    PrepareOk {
+        view: View(view),
+        ..prepare_ok(replica, prepare)
+    }
+}
+
+const fn view_entered(view: u32) -> Effect {
+    Effect::Note(Note::ViewEntered { view: View(view) })
+}
+
+const fn view_change_started(view: u32) -> Effect {
+    Effect::Note(Note::ViewChangeStarted { view: View(view) })
+}
+
+const fn view_wished(view: u32) -> Effect {
+    Effect::Note(Note::ViewWished { view: View(view) })
+}
+
+impl Fixture {
+    /// In normal status in view 0, with these prepares, all of them durable.
+    fn backup_with(replica: u8, replica_count: u8, prepares: &[Prepare]) -> Self {
+        let mut backup = Self::started(replica, replica_count);
+        for prepare in prepares {
+            backup.message(prepare_message(prepare, EMPTY));
+            backup.durable(prepare);
+        }
+        backup
+    }
+
+    /// Time goes on in ticks that are not late; returns what they brought.
+    fn wait(&mut self, milliseconds: u64) -> Vec<Effect> {
+        (0..milliseconds / 10)
+            .flat_map(|_| self.tick_after(10))
+            .collect()
     }
 }

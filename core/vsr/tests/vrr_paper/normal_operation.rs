@@ -1,14 +1,12 @@
-//! A walk through *Viewstamped Replication Revisited*, §4.1 (normal operation), statement by statement,
-//! with three replicas in view 0. Where Cohort does more than the paper, the test says what and why.
+//! §4.1, normal operation, with three replicas in view 0.
 
-mod network;
-
-use network::{Network, Outcome};
 use vsr::{
     ChainPoint, Commit, Effect, Ignore, Input, Message, Note, Origin, PrepareMessage, PrepareOk,
     Refusal, Token,
 };
 use wire::{ClientId, Op, ReplicaId, RequestNumber, SessionNumber, View};
+
+use crate::network::{Network, Outcome};
 
 const CLIENT: ClientId = ClientId(77);
 

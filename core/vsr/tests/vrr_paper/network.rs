@@ -6,12 +6,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use vsr::{
     CLIENTS_MAX, Config, Effect, Input, Message, Note, Origin, Prepare, Recovered, Refusal,
-    Replica, Request, Token, quorum,
+    Replica, Request, Superblock, Token, quorum,
 };
 use wire::{
     ClientId, ClusterId, ConsensusGroup, Op, PrepareHeader, ReplicaId, RequestNumber,
     SessionNumber, Time, Timestamp,
 };
+
+/// A write on its way to a disk.
+#[derive(Clone, Debug)]
+pub(crate) enum Write {
+    Prepare(Prepare),
+    Superblock(Superblock),
+}
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,16 +34,19 @@ pub(crate) enum Outcome {
 pub(crate) struct Node {
     pub(crate) replica: Replica,
     /// Writes on their way to the disk.
-    pub(crate) writes: Vec<Input>,
+    pub(crate) writes: Vec<Write>,
     /// Ops handed out and not executed.
     pub(crate) applies: VecDeque<(Prepare, Option<Token>)>,
     /// Ops executed, in order.
     pub(crate) executed: Vec<Prepare>,
-    durable: BTreeSet<(Op, u128)>,
+    /// What is on its disk.
+    superblock: Option<Superblock>,
+    prepares: Vec<Prepare>,
+    incarnation: u128,
     requests: BTreeSet<(ClientId, SessionNumber, RequestNumber)>,
 }
 
-/// The group. Replica 0 is the primary, in view 0.
+/// The group. Replica 0 is the primary of view 0, replica 1 that of view 1, and so on.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) nodes: Vec<Node>,
@@ -44,8 +54,14 @@ pub(crate) struct Network {
     pub(crate) messages: Vec<(ReplicaId, Message)>,
     pub(crate) outcomes: BTreeMap<Token, Outcome>,
     pub(crate) asked: BTreeSet<Token>,
-    /// Every op that the primary ever prepared.
+    /// The op that was prepared last under each number.
     pub(crate) history: BTreeMap<Op, Prepare>,
+    /// Every op that was ever prepared.
+    prepared: BTreeSet<(Op, u128)>,
+    /// What was executed first under each number.
+    committed: BTreeMap<Op, Prepare>,
+    /// Replicas whose links lose everything.
+    pub(crate) cut_off: BTreeSet<u8>,
     pub(crate) notes: Vec<(ReplicaId, Note)>,
     now: Time,
 }
@@ -60,6 +76,9 @@ impl Network {
             outcomes: BTreeMap::new(),
             asked: BTreeSet::new(),
             history: BTreeMap::new(),
+            prepared: BTreeSet::new(),
+            committed: BTreeMap::new(),
+            cut_off: BTreeSet::new(),
             notes: Vec::new(),
             now: Time {
                 monotonic: 1,
@@ -134,11 +153,39 @@ impl Network {
     /// Completes the write at `index`; writes may finish in any order.
     pub(crate) fn finish_write(&mut self, replica: u8, index: usize) {
         let node = &mut self.nodes[usize::from(replica)];
-        let write = node.writes.remove(index);
-        if let Input::PrepareWritten { op, checksum } = &write {
-            node.durable.insert((*op, *checksum));
-        }
-        self.handle(replica, write);
+        let done = match node.writes.remove(index) {
+            Write::Prepare(prepare) => {
+                let (op, checksum) = (prepare.header.op(), prepare.header.checksum);
+                node.prepares.push(prepare);
+                Input::PrepareWritten { op, checksum }
+            }
+            Write::Superblock(superblock) => {
+                let sequence = superblock.sequence;
+                node.superblock = Some(superblock);
+                Input::SuperblockWritten { sequence }
+            }
+        };
+        self.handle(replica, done);
+    }
+
+    /// The process is gone, with whatever was not on its disk, and starts again.
+    pub(crate) fn restart(&mut self, replica: u8, head_uncertain: bool) {
+        let replica_count = self.replicas().end;
+        let node = &mut self.nodes[usize::from(replica)];
+        node.writes.clear();
+        node.applies.clear();
+        node.executed.clear();
+        node.requests.clear();
+        node.incarnation += 1;
+        let recovered = Recovered {
+            superblock: node.superblock.clone(),
+            prepares: node.prepares.clone(),
+            head_uncertain,
+            nonce: node.incarnation,
+            ..Recovered::default()
+        };
+        node.replica = Replica::new(config(replica, replica_count), recovered);
+        self.carry_out(replica);
     }
 
     pub(crate) fn finish_writes(&mut self, replica: u8) {
@@ -160,7 +207,8 @@ impl Network {
             let is_new = node.requests.insert((client, session, request));
             assert!(is_new, "op {op} executes a request for the second time");
         }
-        assert_eq!(self.history.get(&op), Some(&prepare));
+        let first = self.committed.entry(op).or_insert_with(|| prepare.clone());
+        assert_eq!(first, &prepare, "what is committed stays");
         node.executed.push(prepare);
         if let Some(token) = token {
             answer(&mut self.outcomes, token, Outcome::Reply(op));
@@ -206,24 +254,27 @@ impl Network {
         let node = &mut self.nodes[usize::from(replica)];
         while let Some(effect) = node.replica.next_effect() {
             match effect {
-                Effect::Send { to, message } => self.messages.push((to, message)),
+                Effect::Send { to, message } => {
+                    if !self.cut_off.contains(&replica) && !self.cut_off.contains(&to.0) {
+                        self.messages.push((to, message));
+                    }
+                }
                 Effect::WritePrepare(prepare) => {
                     let header = prepare.header;
                     let (op, checksum) = (header.op(), header.checksum);
-                    node.writes.push(Input::PrepareWritten { op, checksum });
-                    if node.replica.is_primary() {
-                        let parent = header
-                            .op
-                            .checked_sub(2)
-                            .map(|op| self.history[&Op(op + 1)].header.checksum);
-                        assert_eq!(header.parent, parent.unwrap_or(0));
-                        assert_eq!(self.history.insert(op, prepare), None);
+                    let is_new = node.replica.is_serving() && header.view() == node.replica.view();
+                    if is_new {
+                        let before = header.op.checked_sub(2).map(|op| Op(op + 1));
+                        let parent = before.map(|op| (op, header.parent));
+                        assert!(parent.is_none_or(|point| self.prepared.contains(&point)));
+                        assert!(self.prepared.insert((op, checksum)));
+                        self.history.insert(op, prepare.clone());
                     }
-                    assert_eq!(self.history[&op].header.checksum, checksum);
+                    assert!(self.prepared.contains(&(op, checksum)));
+                    node.writes.push(Write::Prepare(prepare));
                 }
                 Effect::WriteSuperblock(superblock) => {
-                    let sequence = superblock.sequence;
-                    node.writes.push(Input::SuperblockWritten { sequence });
+                    node.writes.push(Write::Superblock(superblock));
                 }
                 Effect::Apply { prepare, token } => node.applies.push_back((prepare, token)),
                 Effect::Reply { token, op, .. } => {
@@ -253,26 +304,33 @@ impl Network {
                 continue;
             }
             let wanted = (op, self.history[&op].header.checksum);
-            let holders = self.nodes.iter().filter(|it| it.durable.contains(&wanted));
+            let is_it = |it: &Prepare| (it.header.op(), it.header.checksum) == wanted;
+            let holders = self.nodes.iter();
+            let holders = holders.filter(|it| it.prepares.iter().any(is_it));
             assert!(holders.count() >= usize::from(quorum(replica_count)));
         }
     }
 }
 
-fn node(replica: u8, replica_count: u8) -> Node {
-    let config = Config {
+const fn config(replica: u8, replica_count: u8) -> Config {
+    Config {
         cluster: ClusterId(1),
         group: ConsensusGroup::METADATA,
         replica: ReplicaId(replica),
         replica_count,
         clients_max: CLIENTS_MAX,
-    };
+    }
+}
+
+fn node(replica: u8, replica_count: u8) -> Node {
     Node {
-        replica: Replica::new(config, Recovered::default()),
+        replica: Replica::new(config(replica, replica_count), Recovered::default()),
         writes: Vec::new(),
         applies: VecDeque::new(),
         executed: Vec::new(),
-        durable: BTreeSet::new(),
+        superblock: None,
+        prepares: Vec::new(),
+        incarnation: 0,
         requests: BTreeSet::new(),
     }
 }

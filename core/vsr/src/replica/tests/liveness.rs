@@ -1,0 +1,183 @@
+//! Who is believed to be alive (V6, V17).
+
+use std::{vec, vec::Vec};
+
+use wire::{Op, ReplicaId, View};
+
+use super::{
+    EMPTY, Fixture, chain, committed, heartbeat, point, prepare_message, prepare_ok, refuse, send,
+    view_wished, wish,
+};
+use crate::{CommitOk, Effect, Input, Message, Note, Origin, Refusal, Status, Token};
+
+const fn commit_ok(replica: u8) -> Message {
+    Message::CommitOk(CommitOk {
+        replica: ReplicaId(replica),
+        view: View(0),
+        commit_min: Op(0),
+        checkpoint: Op(0),
+    })
+}
+
+fn is_heartbeat(effect: &Effect) -> bool {
+    matches!(
+        effect,
+        Effect::Send {
+            message: Message::Commit(_),
+            ..
+        }
+    )
+}
+
+fn wishes_for_a_view(effects: &[Effect]) -> bool {
+    effects
+        .iter()
+        .any(|it| matches!(it, Effect::Note(Note::ViewWished { .. })))
+}
+
+/// A backup that has had a tick, so that the next is not the first.
+fn backup() -> Fixture {
+    let mut backup = Fixture::started(2, 3);
+    backup.tick_after(10);
+    backup.message(Message::Commit(heartbeat(0, EMPTY)));
+    backup
+}
+
+#[test]
+fn silent_primary_is_suspected() {
+    let mut backup = backup();
+    assert_eq!(backup.wait(140), []);
+    let wished = [
+        view_wished(1),
+        send(0, wish(2, 1, 0)),
+        send(1, wish(2, 1, 0)),
+    ];
+    assert_eq!(backup.wait(10), wished);
+    // It says so again and again, as a wish counts for a while only (V5).
+    assert_eq!(backup.wait(50), wished[1..]);
+}
+
+#[test]
+fn sign_of_life_takes_the_wish_back() {
+    for sign in [
+        Message::Commit(heartbeat(0, EMPTY)),
+        prepare_message(&chain(1)[0], EMPTY),
+    ] {
+        let mut backup = backup();
+        assert!(wishes_for_a_view(&backup.wait(150)));
+        backup.message(sign);
+        assert!(!wishes_for_a_view(&backup.wait(100)));
+        backup.message(wish(1, 1, 0));
+        assert_eq!(backup.replica.status(), Status::Normal);
+    }
+}
+
+/// A primary whose heartbeats are slow is given three times their interval.
+#[test]
+fn slow_primary_is_given_more_time() {
+    let mut backup = backup();
+    for _ in 0..3 {
+        backup.wait(100);
+        backup.message(Message::Commit(heartbeat(0, EMPTY)));
+    }
+    assert!(!wishes_for_a_view(&backup.wait(290)));
+    assert!(wishes_for_a_view(&backup.wait(10)));
+}
+
+/// A replica that was itself held up blames nobody for the time.
+#[test]
+fn late_tick_suspects_nobody() {
+    let mut backup = backup();
+    assert_eq!(backup.tick_after(1_000), []);
+    assert!(!wishes_for_a_view(&backup.wait(140)));
+    assert!(wishes_for_a_view(&backup.wait(10)));
+}
+
+/// A link that has ended is enough for a suspicion, of a backup, in normal status.
+#[test]
+fn lost_link_raises_suspicion_at_once() {
+    let mut backup = backup();
+    let effects = backup.handle(Input::PrimaryLost);
+    assert_eq!(effects[0], view_wished(1));
+    let mut primary = Fixture::started(0, 3);
+    assert_eq!(primary.handle(Input::PrimaryLost), []);
+    let mut alone = Fixture::alone();
+    assert_eq!(alone.handle(Input::PrimaryLost), []);
+}
+
+/// V17: a primary that hears from no quorum leads no more: no heartbeat keeps the others in its view, and it
+/// serves nobody.
+#[test]
+fn v17_primary_that_hears_nobody_abdicates() {
+    let mut primary = Fixture::started(0, 3);
+    primary.tick_after(10);
+    primary.handle(Input::ConfirmView { token: Token(5) });
+    let effects = primary.wait(590);
+    assert!(effects.iter().any(is_heartbeat));
+    assert!(!wishes_for_a_view(&effects));
+    let effects: Vec<Effect> = primary.wait(10);
+    let expected = [
+        Effect::Note(Note::Abdicated { view: View(0) }),
+        Effect::StatusChanged,
+        refuse(5, Refusal::NotReady),
+        view_wished(1),
+        send(1, wish(0, 1, 0)),
+        send(2, wish(0, 1, 0)),
+    ];
+    let start = effects.len() - expected.len();
+    assert_eq!(effects[start..], expected);
+    assert!(!primary.wait(1_000).iter().any(is_heartbeat));
+    assert!(!primary.replica.is_serving());
+    let effects = primary.request(1, Origin::Internal, "");
+    assert_eq!(effects, [refuse(1, Refusal::NotReady)]);
+}
+
+/// V17: one that is heard and answered, but gets nothing committed, stands in the way, too.
+#[test]
+fn v17_primary_that_commits_nothing_abdicates() {
+    let mut primary = Fixture::started(0, 3);
+    primary.tick_after(10);
+    let prepare = primary.prepare(1);
+    primary.durable(&prepare);
+    let abdicated = Effect::Note(Note::Abdicated { view: View(0) });
+    let mut effects = vec![];
+    for _ in 0..61 {
+        effects.extend(primary.wait(10));
+        effects.extend(primary.message(commit_ok(1)));
+    }
+    assert!(effects.contains(&abdicated));
+}
+
+/// V17: with a quorum that answers, and commits, it stays; an idle one, too.
+#[test]
+fn primary_that_is_answered_stays() {
+    let mut primary = Fixture::started(0, 3);
+    primary.tick_after(10);
+    let mut effects = vec![];
+    for token in 0..20 {
+        effects.extend(primary.wait(100));
+        effects.extend(primary.message(commit_ok(2)));
+        if token % 2 == 0 {
+            let prepare = primary.prepare(token);
+            primary.durable(&prepare);
+            primary.message(Message::PrepareOk(prepare_ok(1, &prepare)));
+            primary.applied(prepare.header.op, "");
+        }
+    }
+    assert!(!wishes_for_a_view(&effects));
+    assert!(primary.replica.is_serving());
+}
+
+/// What still commits in the view that it has given up is applied and answered.
+#[test]
+fn abdicated_primary_still_takes_acknowledgements() {
+    let mut primary = Fixture::started(0, 3);
+    primary.tick_after(10);
+    let prepare = primary.prepare(1);
+    primary.durable(&prepare);
+    primary.wait(610);
+    assert!(!primary.replica.is_serving());
+    let effects = primary.message(Message::PrepareOk(prepare_ok(1, &prepare)));
+    assert_eq!(effects[0], committed(1));
+    assert_eq!(primary.replica.commit_max(), point(&prepare).op);
+}
