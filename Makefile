@@ -9,6 +9,7 @@ NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 
 SEED ?= 1
 N ?= 200
+REPLICAS ?= 1
 FIRST ?= 1
 ARGS ?=
 
@@ -66,20 +67,23 @@ run: build ## One server on ./data: make run ARGS="--set node.address=127.0.0.1:
 	./target/release/cohort-server $(ARGS)
 
 .PHONY: sim
-sim: ## One simulated run: make sim SEED=7
-	$(CARGO) run --release --quiet -p simulator -- run --seed $(SEED) $(ARGS)
+sim: ## One simulated run: make sim SEED=7 REPLICAS=3
+	$(CARGO) run --release --quiet -p simulator -- run --seed $(SEED) --replicas $(REPLICAS) $(ARGS)
 
 .PHONY: sim-campaign
-sim-campaign: ## Many simulated runs: make sim-campaign N=1000 FIRST=1
-	$(CARGO) run --release --quiet -p simulator -- campaign --first $(FIRST) --count $(N) $(ARGS)
+sim-campaign: ## Many simulated runs: make sim-campaign N=1000 FIRST=1 REPLICAS=3
+	$(CARGO) run --release --quiet -p simulator -- campaign --first $(FIRST) --count $(N) --replicas $(REPLICAS) $(ARGS)
 
 .PHONY: sim-fixed
 sim-fixed: ## The simulator's seeds of every test run.
 	$(CARGO) run --release --quiet -p simulator -- campaign --first 1 --count 100
+	$(CARGO) run --release --quiet -p simulator -- campaign --first 1 --count 60 --replicas 3
+	$(CARGO) run --release --quiet -p simulator -- campaign --first 1 --count 20 --replicas 5
 
 .PHONY: sim-fresh
-sim-fresh: ## Fifty seeds that nobody has seen; a failing one is printed with how to repeat it.
+sim-fresh: ## Eighty seeds that nobody has seen; a failing one is printed with how to repeat it.
 	$(CARGO) run --release --quiet -p simulator -- campaign --first $$(date +%s) --count 50
+	$(CARGO) run --release --quiet -p simulator -- campaign --first $$(date +%s) --count 30 --replicas 3
 
 .PHONY: bench
 bench: build ## Measure: probe, produce, consume, ping, as ratios within one run.

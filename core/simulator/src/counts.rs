@@ -105,8 +105,9 @@ counts! {
     connections_attached,
     /// Connections cut.
     connections_cut,
-    /// Messages between nodes that were sent, and that were lost.
+    /// Messages between nodes.
     peer_messages,
+    /// Messages between nodes that were lost.
     peer_messages_lost,
     /// Times that links between nodes were cut.
     peer_cuts,

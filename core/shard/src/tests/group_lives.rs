@@ -372,7 +372,7 @@ fn partition_that_is_created_again_as_what_it_is_has_the_polls_of_before() {
     let placements: Vec<_> = node.shards[0]
         .projection
         .placements()
-        .map(|(key, placement)| (key, placement.clone()))
+        .map(|(key, placement)| (key, *placement))
         .collect();
     for shard in &mut node.shards {
         for (key, placement) in &placements {
