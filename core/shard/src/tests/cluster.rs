@@ -13,7 +13,7 @@ use super::{
     messages::{batch, payloads, poll, polled, send, sent, store},
     node::{Client, DATA_GROUPS, Disk, Node, Received, name},
 };
-use crate::{Input, Shard};
+use crate::{Input, PeerMessage, Shard};
 
 const SHARDS: [u16; 3] = [2, 1, 3];
 const PARTITIONS: u32 = 6;
@@ -25,6 +25,8 @@ struct Cluster {
     disks: Vec<Disk>,
     /// Links that lose everything, by sender and receiver.
     cut: BTreeSet<(u8, u8)>,
+    /// A node that hears nothing of the metadata group's replicas.
+    deaf: Option<u8>,
 }
 
 impl Cluster {
@@ -33,6 +35,7 @@ impl Cluster {
             nodes: vec![None, None, None],
             disks: vec![Disk::default(), Disk::default(), Disk::default()],
             cut: BTreeSet::new(),
+            deaf: None,
         };
         for node in 0..3 {
             cluster.start(node);
@@ -101,7 +104,15 @@ impl Cluster {
                 return;
             }
             for (from, to, message) in messages {
-                if self.cut.contains(&(from, to.0)) {
+                let is_of_metadata = matches!(
+                    message,
+                    PeerMessage::Replica {
+                        group: ConsensusGroup::METADATA,
+                        ..
+                    }
+                );
+                let is_unheard = is_of_metadata && self.deaf == Some(to.0);
+                if is_unheard || self.cut.contains(&(from, to.0)) {
                     continue;
                 }
                 if let Some(node) = &mut self.nodes[usize::from(to.0)] {
@@ -353,13 +364,28 @@ fn deposed_primary_serves_nobody() {
     let (next, _) = offsets_of(cluster.call(old, &mut stuck, request.clone()));
     assert_eq!(next, Offset(2));
 
-    // It does not know that it is alone; its answers wait until it does.
+    // It does not know that it is alone; its answers wait until it does, those that serve nothing, too.
     cluster.isolate(old);
     let correlation = cluster.node(old).submit(&mut stuck, request);
+    let beyond = poll(&[partition], PollStrategy::Offset(Offset(4)));
+    let beyond = cluster.node(old).submit(&mut stuck, beyond);
+    let told = wire::GetConsumerOffset {
+        stream: name("orders"),
+        topic: name("payments"),
+        consumer: wire::Consumer::Single("billing".into()),
+        partitions: vec![wire::PartitionId(partition)],
+    };
+    let told = cluster.node(old).submit(&mut stuck, told);
     cluster.settle();
     let command = Command::PollMessages;
-    let early = cluster.node(old).answer(&mut stuck, command, correlation);
-    assert!(early.is_none(), "{early:?}");
+    for (command, correlation) in [
+        (command, correlation),
+        (command, beyond),
+        (Command::GetConsumerOffset, told),
+    ] {
+        let early = cluster.node(old).answer(&mut stuck, command, correlation);
+        assert!(early.is_none(), "{early:?}");
+    }
     cluster.pass_until("the others have another", |cluster| {
         let others = cluster.shards().filter(|(node, _)| *node != old);
         let mut members = others.filter_map(|(_, shard)| shard.member(group));
@@ -412,6 +438,70 @@ fn what_was_forwarded_to_a_lost_node_is_answered() {
         .answer(&mut admin, Command::PollMessages, read);
     let failure = polled(answer.unwrap())[0].status.clone().unwrap_err();
     assert_eq!(failure.code, ErrorCode::Retry, "{failure}");
+}
+
+/// The slots of a process are not those of the one before. (Seed 27 with three nodes.)
+#[test]
+fn answer_of_before_a_restart_is_nobody_s() {
+    let (mut cluster, mut admin) = with_topic();
+    let partition = (0..PARTITIONS)
+        .find(|partition| {
+            let group = cluster.node(1).group_of(*partition);
+            cluster.leader(group) == Some(2)
+        })
+        .expect("node 2 leads some");
+    // A long poll of node 1 waits at node 2.
+    let waiting = wire::PollMessages {
+        min_bytes: 1,
+        max_wait_ms: 20_000,
+        ..poll(&[partition], PollStrategy::First)
+    };
+    cluster.node(1).submit(&mut admin, waiting);
+    cluster.settle();
+    cluster.kill(1);
+    cluster.start(1);
+    cluster.pass_until("node 1 is back", |cluster| {
+        let node = cluster.node(1);
+        node.shards.iter().all(Shard::knows_projection)
+    });
+    cluster.pass(200);
+    // Its first forwarded request meets the answer to the poll of before.
+    let mut again = cluster.log_in(1, 60, 60);
+    let request = send(&[(partition, batch(&payloads("m", 2), 0, 0))]);
+    assert_eq!(sent(cluster.call(1, &mut again, request))[0].status, Ok(()));
+}
+
+/// A node that has not heard of the group yet answers no sooner than others. (Seed 39 with three nodes.)
+#[test]
+fn reset_through_a_node_that_is_behind_is_answered_when_it_is_carried_out() {
+    let (mut cluster, mut admin) = with_topic();
+    let mut behind = cluster.log_in(2, 70, 70);
+    // Node 2 hears nothing of the metadata group, and leads some of the topic.
+    cluster.deaf = Some(2);
+    let other = wire::CreateConsumerGroup {
+        name: "shipping".into(),
+        ..create()
+    };
+    cluster.call(1, &mut admin, other).unwrap();
+    let reset = wire::ResetConsumerOffset {
+        stream: name("orders"),
+        topic: name("payments"),
+        group: name("shipping"),
+        force: false,
+        others: Some(wire::ResetTarget::Latest),
+        sections: Vec::new(),
+    };
+    behind.seen = 0;
+    let correlation = cluster.node(2).submit(&mut behind, reset);
+    cluster.settle();
+    let command = Command::ResetConsumerOffset;
+    let early = cluster.node(2).answer(&mut behind, command, correlation);
+    assert!(early.is_none(), "{early:?}");
+    cluster.deaf = None;
+    cluster.pass(1_000);
+    let late = cluster.node(2).answer(&mut behind, command, correlation);
+    assert!(matches!(late, Some(Ok(Reply::OffsetsReset(_)))), "{late:?}");
+    cluster.assert_equal();
 }
 
 #[test]
