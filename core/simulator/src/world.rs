@@ -32,6 +32,9 @@ const STOP_PATIENCE: u64 = 10 * SECOND;
 /// How much longer than its rebalance timeout a consumer group may take to come to rest.
 const REST_SLACK: u64 = SECOND;
 
+/// The same with several nodes: primaries may have to be elected first.
+const REST_SLACK_OF_SEVERAL: u64 = 4 * SECOND;
+
 /// How often it is looked whether the next phase may begin.
 const LOOK_INTERVAL: u64 = 10 * MILLISECOND;
 
@@ -662,7 +665,11 @@ impl World {
         }
         let healed = self.ready.1.max(self.scenario.faults.until);
         let groups = self.checks.ledger.groups();
-        match groups.restless(self.run.now, healed, REST_SLACK) {
+        let slack = match self.nodes.len() {
+            1 => REST_SLACK,
+            _ => REST_SLACK_OF_SEVERAL,
+        };
+        match groups.restless(self.run.now, healed, slack) {
             Ok(true) => {}
             Ok(false) => self.clients.let_members_leave(),
             Err(_) if self.checks.damage_named => self.clients.let_members_leave(),
