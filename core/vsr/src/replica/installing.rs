@@ -124,7 +124,9 @@ impl Replica {
                 Some(Ignore::StartViewRepeated)
             }
             // V11: only an answer to this incarnation, or a later view.
-            Status::RecoveringHead if !is_asked && !is_later => Some(Ignore::StartViewNotAsked),
+            Status::RecoveringHead if !is_asked && !is_later && !mutation::V11 => {
+                Some(Ignore::StartViewNotAsked)
+            }
             Status::Normal | Status::ViewChange | Status::RecoveringHead => None,
             Status::Recovering | Status::StateTransfer | Status::OutOfService(_) => {
                 Some(Ignore::NotNormal)

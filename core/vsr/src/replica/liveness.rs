@@ -202,9 +202,26 @@ impl Replica {
         self.wish();
     }
 
+    /// The others are content in a view before the one that this replica has promised: it can go back to
+    /// none, and without its head it can ask for none. A wish is no vote (V11).
+    fn call_for_later_view(&mut self) {
+        let view = if self.is_primary() {
+            self.view.next()
+        } else {
+            self.view
+        };
+        self.broadcast_wish(view);
+    }
+
     /// A primary is at work in a view that this replica is not in.
     pub(super) fn on_primary_elsewhere(&mut self, sender: ReplicaId, view: View) {
-        if self.primary_of(view) != sender || view < self.view || view >= VIEW_MAX {
+        if self.primary_of(view) != sender || view >= VIEW_MAX {
+            return;
+        }
+        if view < self.view {
+            if self.status == Status::RecoveringHead {
+                self.call_for_later_view();
+            }
             return;
         }
         match self.status {

@@ -25,6 +25,8 @@ pub(crate) struct Disk {
     pub(crate) checkpoint: Option<(Checkpoint, Vec<u128>)>,
     writing_prepares: VecDeque<Prepare>,
     writing_others: VecDeque<Write>,
+    /// Its last prepares are lost, and it is known that they may be (V11).
+    pub(crate) is_head_uncertain: bool,
     /// Until then it completes nothing.
     pub(crate) stalled_until: u64,
     /// Percent of the times at which it could complete something and does not.
@@ -77,6 +79,17 @@ impl Disk {
         self.writing_others.clear();
     }
 
+    pub(crate) const fn is_fresh(&self) -> bool {
+        self.superblock.is_none()
+    }
+
+    /// The last prepares are gone, acknowledged or not.
+    pub(crate) fn lose_head(&mut self, random: &mut Random) {
+        let lost = random.index(10).min(self.prepares.len());
+        self.prepares.truncate(self.prepares.len() - lost);
+        self.is_head_uncertain = true;
+    }
+
     pub(crate) fn read(&self, op: Op, checksum: u128) -> Option<Prepare> {
         let is_it = |it: &&Prepare| it.header.op() == op && it.header.checksum == checksum;
         self.prepares.iter().find(is_it).cloned()
@@ -87,6 +100,7 @@ impl Disk {
             superblock: self.superblock.clone(),
             checkpoint: self.checkpoint.clone().map(|(checkpoint, _)| checkpoint),
             prepares: self.prepares.clone(),
+            head_uncertain: self.is_head_uncertain,
             nonce,
             ..Recovered::default()
         }

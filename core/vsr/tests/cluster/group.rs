@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use vsr::{
-    Config, Effect, Ignore, Input, Message, Note, Origin, Prepare, Refusal, Replica, Status, Token,
-    quorum,
+    Config, Effect, Input, Message, Note, Origin, Prepare, Refusal, Replica, Status, Token, quorum,
 };
 use wire::{
     ClientId, ClusterId, ConsensusGroup, Op, ReplicaId, SessionNumber, Time, Timestamp, View,
@@ -39,6 +38,8 @@ pub(crate) struct Counts {
     pub(crate) elsewhere_first: u64,
     pub(crate) clocks_back: u64,
     pub(crate) endured: u64,
+    pub(crate) heads_lost: u64,
+    pub(crate) stranded: u64,
 }
 
 impl Counts {
@@ -62,6 +63,8 @@ impl Counts {
         self.elsewhere_first += other.elsewhere_first;
         self.clocks_back += other.clocks_back;
         self.endured += other.endured;
+        self.heads_lost += other.heads_lost;
+        self.stranded += other.stranded;
     }
 }
 
@@ -125,6 +128,10 @@ pub(crate) struct Group {
     pub(crate) repeats: u64,
     /// Nanoseconds that a message takes at most.
     pub(crate) delay_max: u64,
+    /// Percent of messages that take much longer.
+    pub(crate) tardy: u64,
+    /// Whether faults take the last prepares from disks.
+    pub(crate) loses_heads: bool,
     pub(crate) now: u64,
     /// What is committed, by op: whichever replica executed it first.
     committed: BTreeMap<Op, Committed>,
@@ -141,6 +148,9 @@ pub(crate) struct Group {
 }
 
 const CLUSTER: ClusterId = ClusterId(7);
+
+/// Nanoseconds that a tardy message takes at most.
+const TARDY: u64 = 1_500_000_000;
 
 impl Group {
     pub(crate) fn new(replica_count: u8, mut random: Random) -> Self {
@@ -164,6 +174,8 @@ impl Group {
             loss: 0,
             repeats: 0,
             delay_max: 3_000_000,
+            tardy: 0,
+            loses_heads: false,
             now: 1_000_000_000,
             committed: BTreeMap::new(),
             clients: Clients::new(),
@@ -243,6 +255,28 @@ impl Group {
         self.trace(|| format!("{replica} is killed"));
     }
 
+    /// It is killed, and a fault takes the last prepares from its disk; never on so many at once that what
+    /// was acknowledged could be nowhere else, or that no quorum is left to say what it was.
+    pub(crate) fn lose_head(&mut self, replica: u8) {
+        // A disk without a superblock is a fresh one.
+        let is_fresh = self.members[usize::from(replica)].disk.is_fresh();
+        if is_fresh || self.uncertain_heads() + 1 > usize::from(self.replica_count / 2) {
+            return;
+        }
+        if self.is_up(replica) {
+            self.crash(replica);
+        }
+        let disk = &mut self.members[usize::from(replica)].disk;
+        disk.lose_head(&mut self.random);
+        self.counts.heads_lost += 1;
+        self.trace(|| format!("{replica} has lost its head"));
+    }
+
+    pub(crate) fn uncertain_heads(&self) -> usize {
+        let members = self.members.iter();
+        members.filter(|it| it.disk.is_head_uncertain).count()
+    }
+
     pub(crate) fn handle(&mut self, replica: u8, input: Input) {
         self.trace(|| format!("{replica} <- {}", short(&input)));
         let now = self.now;
@@ -254,6 +288,11 @@ impl Group {
             monotonic: now + process.clock,
             wall: Timestamp(now / 1_000 + process.clock / 1_000 + process.wall),
         };
+        if let Input::Message(Message::Gone(gone)) = &input
+            && gone.op > process.replica.commit_min()
+        {
+            process.is_left_behind = true;
+        }
         process.replica.handle(time, input);
         self.carry_out(replica);
         self.check(replica);
@@ -323,11 +362,6 @@ impl Group {
                 self.counts.requests_skipped += 1;
                 self.execute(replica, op, SKIPPED, Timestamp(0));
             }
-            Note::Ignored(Ignore::StateTransferUnsupported) => {
-                if let Some(process) = &mut self.members[usize::from(replica)].process {
-                    process.is_left_behind = true;
-                }
-            }
             Note::OutOfService(reason) => panic!("replica {replica} is out of service: {reason}"),
             _ => {}
         }
@@ -347,7 +381,9 @@ impl Group {
             1 + u64::from(self.random.percent(self.repeats))
         };
         for _ in 0..copies {
-            let at = self.now + 20_000 + self.random.below(self.delay_max);
+            let is_tardy = self.random.percent(self.tardy);
+            let delay_max = if is_tardy { TARDY } else { self.delay_max };
+            let at = self.now + 20_000 + self.random.below(delay_max);
             let message = message.clone();
             self.flights.push(Flight {
                 from,
@@ -533,6 +569,7 @@ impl Group {
         if process.replica.status() == Status::Normal {
             assert!(view >= member.view, "V2: the view of {replica} fell");
             member.view = view;
+            member.disk.is_head_uncertain = false;
         }
         if process.replica.is_serving() {
             // V8: whoever serves has executed all that was ever acknowledged before its view; a deposed
@@ -566,6 +603,11 @@ impl Group {
     fn followers(&self) -> Vec<&Process> {
         let processes = self.members.iter().flat_map(|member| &member.process);
         processes.filter(|it| !it.is_left_behind).collect()
+    }
+
+    /// Whether too few can follow to be a quorum.
+    pub(crate) fn is_stranded(&self) -> bool {
+        self.followers().len() < usize::from(quorum(self.replica_count))
     }
 
     /// Everything acknowledged is in every state, and all states are the same.

@@ -82,6 +82,7 @@ fn assert_floors(replica_count: u8, counts: &group::Counts, seeds: u64) {
         ),
         ("wall clocks set back", counts.clocks_back, seeds / 20),
         ("minorities lost for good", counts.endured, seeds / 10),
+        ("heads of journals lost", counts.heads_lost, seeds / 4),
     ];
     for (what, count, floor) in floors {
         assert!(
@@ -106,6 +107,10 @@ fn run(replica_count: u8) {
     assert!(
         counts.left_behind < count_of(&seeds) / 10 + 2,
         "most can follow: {counts:?}"
+    );
+    assert!(
+        counts.stranded < count / 50 + 2,
+        "most groups can go on: {counts:?}"
     );
     eprintln!("n = {replica_count}, {count} seeds: {counts:?}");
     if count >= 100 {

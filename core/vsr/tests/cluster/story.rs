@@ -20,12 +20,13 @@ pub(crate) fn tell(mut group: Group, seed: u64) -> Counts {
             trouble(&mut group);
         }
     }
-    if group.random.percent(40) {
+    if group.random.percent(60) {
         endure(&mut group);
     }
     heal(&mut group);
-    finish(&mut group);
-    group.assert_whole();
+    if finish(&mut group) {
+        group.assert_whole();
+    }
     group.counts
 }
 
@@ -46,12 +47,14 @@ impl Drop for Guard {
 
 /// How bad the network of this story is, and whether one disk is slow.
 fn set_out(group: &mut Group) {
+    group.loses_heads = group.random.percent(40);
     if group.random.percent(25) {
         let replica = any(group);
         let slowness = 80 + group.random.below(19);
         group.members[usize::from(replica)].disk.slowness = slowness;
     }
     group.loss = [0, 0, 2, 10][group.random.index(4)];
+    group.tardy = [0, 0, 3][group.random.index(3)];
     group.repeats = [0, 5, 20][group.random.index(3)];
     group.delay_max = [MILLISECOND, 5 * MILLISECOND, 60 * MILLISECOND][group.random.index(3)];
 }
@@ -100,7 +103,7 @@ fn step(group: &mut Group) {
 /// Something bad begins or ends.
 fn trouble(group: &mut Group) {
     let replica = any(group);
-    match group.random.below(16) {
+    match group.random.below(17) {
         0 | 1 => {
             if group.is_up(replica) {
                 group.crash(replica);
@@ -161,7 +164,23 @@ fn trouble(group: &mut Group) {
         }
         12 => set_clock(group, replica),
         13 => group.handle(replica, Input::PrimaryLost),
+        14 if group.loses_heads => lose_head(group, replica),
         _ => group.cut.clear(),
+    }
+}
+
+/// A replica loses the end of its journal. Sometimes it is back at once, and its primary gone: what was said
+/// before still arrives.
+fn lose_head(group: &mut Group, replica: u8) {
+    group.lose_head(replica);
+    if group.random.percent(50) {
+        return;
+    }
+    if !group.is_up(replica) {
+        group.start(replica);
+    }
+    if let Some(leader) = group.leader() {
+        group.crash(leader);
     }
 }
 
@@ -191,9 +210,15 @@ enum Affliction {
 /// came before (V17), and then stay in their view: nobody moves them alone (V6).
 fn endure(group: &mut Group) {
     heal(group);
-    let minority = 1 + group.random.below(u64::from(group.replica_count / 2));
-    let mut afflicted = Vec::new();
-    for _ in 0..minority {
+    // Those whose head is uncertain may need the others, and count as lost.
+    let mut afflicted: Vec<u8> = (0..group.replica_count)
+        .filter(|it| group.members[usize::from(*it)].disk.is_head_uncertain)
+        .collect();
+    let rest = usize::from(group.replica_count / 2) - afflicted.len();
+    if rest == 0 {
+        return;
+    }
+    for _ in 0..=group.random.index(rest) {
         let leader = group.leader().filter(|_| group.random.percent(50));
         let replica = leader.unwrap_or_else(|| any(group));
         if !afflicted.contains(&replica) {
@@ -267,6 +292,7 @@ fn heal(group: &mut Group) {
     group.cut.clear();
     group.loss = 0;
     group.repeats = 0;
+    group.tardy = 0;
     group.delay_max = MILLISECOND;
     for replica in 0..group.replica_count {
         let disk = &mut group.members[usize::from(replica)].disk;
@@ -279,11 +305,16 @@ fn heal(group: &mut Group) {
 }
 
 /// The group elects, commits, and all replicas come to rest in one view, within a time that no story
-/// should need: many view changes, each with a longer time than the one before.
-fn finish(group: &mut Group) {
+/// should need: many view changes, each with a longer time than the one before. False when that is not
+/// possible: lost heads have left the only copy of an op in a checkpoint, which nobody can fetch.
+fn finish(group: &mut Group) -> bool {
     let deadline = group.now + 30_000 * MILLISECOND;
     let before = group.answered.len();
     while !(group.is_at_rest() && group.answered.len() > before && group.clients.are_content()) {
+        if group.now >= deadline && group.counts.heads_lost > 1 && group.is_stranded() {
+            group.counts.stranded += 1;
+            return false;
+        }
         assert!(
             group.now < deadline,
             "the group does not come to rest:\n{}",
@@ -301,4 +332,5 @@ fn finish(group: &mut Group) {
             group.request(leader);
         }
     }
+    true
 }

@@ -363,7 +363,36 @@ fn v11_start_view_of_a_later_view_ends_the_uncertainty() {
     assert_eq!(backup.replica.view(), View(6));
 }
 
-/// V11: wishes and votes never do; it wishes for nothing, votes for nothing and acknowledges nothing.
+/// V11: the others are content in a view before the one that it has promised. It can go back to none, and
+/// nobody can give it the journal of a view that never began: it calls for that view. (Seed 31 of a group of
+/// five: it was left out for good.) A wish is no vote.
+#[test]
+fn v11_replica_without_its_head_calls_for_the_view_that_it_has_promised() {
+    let earlier = |replica: u8, view: u32| {
+        let mut earlier = heartbeat(0, EMPTY);
+        earlier.view = View(view);
+        earlier.replica = super::ReplicaId(replica);
+        Message::Commit(earlier)
+    };
+    let mut backup = recovering_head();
+    let mut expected = ignored(Ignore::NotNormal);
+    assert_eq!(backup.message(earlier(1, 3)), expected);
+    expected.extend([send(0, wish(2, 4, 4)), send(1, wish(2, 4, 4))]);
+    assert_eq!(backup.message(earlier(0, 3)), expected);
+    assert_eq!(backup.replica.status(), Status::RecoveringHead);
+
+    // Nor can it lead that view itself.
+    let recovered = Recovered {
+        head_uncertain: true,
+        ..disk_between(4, 4, &chain(2))
+    };
+    let (mut primary, _) = Fixture::starting(config(1, 3), recovered);
+    let mut expected = ignored(Ignore::NotNormal);
+    expected.extend([send(0, wish(1, 5, 4)), send(2, wish(1, 5, 4))]);
+    assert_eq!(primary.message(earlier(0, 3)), expected);
+}
+
+/// V11: wishes and votes of others never do; it votes for nothing and acknowledges nothing.
 #[test]
 fn v11_wishes_and_votes_do_not_end_the_uncertainty() {
     let mut backup = recovering_head();
