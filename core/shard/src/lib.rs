@@ -4,7 +4,7 @@
 //! [`Shard::handle`] takes one [`Input`]; [`Shard::next_effect`] says what is to be done. A shard shares
 //! nothing with the others: what it does not own it passes over the mesh. Shard 0 hosts the metadata
 //! group and publishes every change to the others, whose [`catalog::Projection`] may lag; safety never
-//! rests on it.
+//! rests on it. What another node leads is passed on to it.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(
