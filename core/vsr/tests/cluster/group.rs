@@ -121,6 +121,8 @@ pub(crate) struct Group {
     pub(crate) random: Random,
     pub(crate) members: Vec<Member>,
     flights: Vec<Flight>,
+    /// The last start_view that was sent to each replica: it may come again at any time.
+    start_views: BTreeMap<ReplicaId, Flight>,
     /// Links that lose everything, by sender and receiver.
     pub(crate) cut: BTreeSet<(u8, u8)>,
     /// Percent of messages that are lost, and that come twice.
@@ -170,6 +172,7 @@ impl Group {
             random,
             members: (0..replica_count).map(member).collect(),
             flights: Vec::new(),
+            start_views: BTreeMap::new(),
             cut: BTreeSet::new(),
             loss: 0,
             repeats: 0,
@@ -374,6 +377,15 @@ impl Group {
         }
     }
 
+    /// A start_view of the past comes again.
+    pub(crate) fn repeat_start_view(&mut self, replica: u8) {
+        let sent = self.start_views.get(&ReplicaId(replica)).cloned();
+        self.flights.extend(sent.map(|sent| Flight {
+            at: self.now,
+            ..sent
+        }));
+    }
+
     fn send(&mut self, from: ReplicaId, to: ReplicaId, message: Message) {
         let copies = if self.random.percent(self.loss) {
             0
@@ -384,13 +396,16 @@ impl Group {
             let is_tardy = self.random.percent(self.tardy);
             let delay_max = if is_tardy { TARDY } else { self.delay_max };
             let at = self.now + 20_000 + self.random.below(delay_max);
-            let message = message.clone();
-            self.flights.push(Flight {
+            let flight = Flight {
                 from,
                 to,
                 at,
-                message,
-            });
+                message: message.clone(),
+            };
+            if matches!(message, Message::StartView(_)) {
+                self.start_views.insert(to, flight.clone());
+            }
+            self.flights.push(flight);
         }
     }
 

@@ -179,6 +179,7 @@ fn lose_head(group: &mut Group, replica: u8) {
     if !group.is_up(replica) {
         group.start(replica);
     }
+    group.repeat_start_view(replica);
     if let Some(leader) = group.leader() {
         group.crash(leader);
     }
