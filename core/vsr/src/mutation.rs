@@ -19,6 +19,8 @@ pub(crate) const V7: bool = cfg!(feature = "mutation-v7");
 pub(crate) const V8: bool = cfg!(feature = "mutation-v8");
 /// What is said to be committed is taken by its number, whatever its checksum.
 pub(crate) const V9: bool = cfg!(feature = "mutation-v9");
+/// A primary that restarts goes on in its view.
+pub(crate) const V10: bool = cfg!(feature = "mutation-v10");
 /// Any journal of the view ends the uncertainty of a head, also one that was sent before.
 pub(crate) const V11: bool = cfg!(feature = "mutation-v11");
 /// Duplicates are recognised neither at admission nor at apply.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Checkpoint, Note, OutOfService, Recovered, Status, constants::HEARTBEAT_INTERVAL,
-    journal::Journal, pipeline::Pipeline, recovered::Chain, timeout::Timeout,
+    journal::Journal, mutation, pipeline::Pipeline, recovered::Chain, timeout::Timeout,
 };
 
 impl Replica {
@@ -121,7 +121,7 @@ impl Replica {
         replica.commit_behind_head();
         if log_view < view {
             replica.resume_view_change();
-        } else if replica.is_primary() {
+        } else if replica.is_primary() && !mutation::V10 {
             // V10: whatever it said in its view before it stopped may still be on its way.
             replica.leave_view(view.next());
             replica.promise_view();
