@@ -111,6 +111,8 @@ counts! {
     peer_messages_lost,
     /// Times that links between nodes were cut.
     peer_cuts,
+    /// Times that a node stood still.
+    pauses,
     /// Views entered after the first.
     views_entered,
     /// Prepares read from a journal for another node.

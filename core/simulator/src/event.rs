@@ -103,6 +103,8 @@ pub(crate) enum Fault {
     Cut,
     /// Links between nodes lose everything for a while.
     PeerCut,
+    /// The shards of a node stand still.
+    Pause,
     /// Somebody sets the wall clock.
     Jump,
     /// Somebody sends bytes that are no frame, or repeats somebody's command.

@@ -107,6 +107,8 @@ pub(crate) struct PeerFaults {
     /// Mean nanoseconds between two cuts, 0 for never, and how long one lasts, about.
     pub(crate) cut: u64,
     pub(crate) cut_for: u64,
+    /// Mean nanoseconds between two times that a node stands still (SIGSTOP), 0 for never.
+    pub(crate) pause: u64,
 }
 
 /// What a client does.
@@ -154,6 +156,7 @@ impl Scenario {
             delay: *random.pick(&[1, 1, 10, 100]) * self.latency.network,
             cut: *random.pick(&[0, 400, 1_500]) * MILLISECOND,
             cut_for: random.between(50, 900) * MILLISECOND,
+            pause: *random.pick(&[0, 0, 700, 2_000]) * MILLISECOND,
         };
         // A primary that is gone is missed for a while.
         self.sessions.session_timeout += 2 * SECOND;

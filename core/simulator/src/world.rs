@@ -239,6 +239,10 @@ impl World {
         let place = &mut self.nodes[node];
         match event {
             ProcessEvent::Input { shard, input } => place.give(run, scenario, shard, *input),
+            ProcessEvent::Turn { shard } if place.paused_until > run.now => {
+                let delay = place.paused_until - run.now;
+                place.plan(run, delay, ProcessEvent::Turn { shard });
+            }
             ProcessEvent::Turn { shard } => self.turn(node, shard),
             ProcessEvent::Tick { shard } => place.tick(run, scenario, shard),
             ProcessEvent::JournalTurn => {
@@ -386,6 +390,7 @@ impl World {
             Fault::Stop,
             Fault::Cut,
             Fault::PeerCut,
+            Fault::Pause,
             Fault::Jump,
             Fault::Garble,
         ] {
@@ -439,6 +444,7 @@ impl World {
         match fault {
             Fault::Crash => self.crash_some(),
             Fault::PeerCut => self.peers.cut_some(&mut self.run),
+            Fault::Pause => self.pause_some(),
             Fault::CrashOf {
                 node,
                 boot,
@@ -473,6 +479,17 @@ impl World {
             1 => 0,
             count => self.random.index(count),
         }
+    }
+
+    /// A node does nothing for a while: as after SIGSTOP, and nobody is told.
+    fn pause_some(&mut self) {
+        let node = self.some_node();
+        let pause = self.random.between(20, 1_200) * MILLISECOND;
+        self.run.counts.pauses += 1;
+        self.run.note(&[52, node as u64], || {
+            format!("node {node}: stands still for {pause} ns")
+        });
+        self.nodes[node].paused_until = self.run.now + pause;
     }
 
     /// One node, or now and then all.
@@ -763,6 +780,7 @@ const fn mean_of(scenario: &Scenario, fault: Fault) -> u64 {
     let plan = &scenario.faults;
     match fault {
         Fault::PeerCut => scenario.peers.cut,
+        Fault::Pause => scenario.peers.pause,
         Fault::Crash => plan.crash,
         Fault::Stop => plan.stop,
         Fault::Cut => plan.cut,

@@ -34,6 +34,8 @@ pub(crate) struct Node {
     pub(crate) state: State,
     /// Counts starts, so that what belongs to an earlier process is recognised.
     pub(crate) boot: u64,
+    /// Until when its shards stand still.
+    pub(crate) paused_until: u64,
     /// The next turn of a shard ends after so many effects, and with it the process.
     pub(crate) dies_after: Option<usize>,
     random: Random,
@@ -64,6 +66,7 @@ impl Node {
             clock: Clock::new(0, drift),
             state: State::Down,
             boot: 0,
+            paused_until: 0,
             dies_after: None,
             random: random.fork(),
         }
