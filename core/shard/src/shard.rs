@@ -875,14 +875,20 @@ impl Shard {
         if !self.stopping || self.stopped_said {
             return;
         }
-        let groups = self.metadata.iter().all(|host| host.is_idle())
-            && self.data.values().all(DataHost::is_idle);
         // What waits for space was answered so, and must not wait here.
-        let is_done = groups && self.desk.is_idle() || self.disk == DiskSpace::Nothing;
+        let is_done = self.is_idle() || self.disk == DiskSpace::Nothing;
         if is_done && self.pending.is_empty() && self.polls.is_empty() {
             self.stopped_said = true;
             self.desk.push(Effect::Stopped);
         }
+    }
+
+    /// Whether its groups have nothing in flight, and nothing is on the way to a disk.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.metadata.iter().all(|host| host.is_idle())
+            && self.data.values().all(DataHost::is_idle)
+            && self.desk.is_idle()
     }
 
     fn count(&mut self, note: &Note) {

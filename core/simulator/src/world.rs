@@ -467,6 +467,9 @@ impl World {
             Fault::Rot => self.rot(),
             Fault::End => {
                 self.peers.calm(&mut self.run);
+                for node in &mut self.nodes {
+                    node.dies_after = None;
+                }
                 self.phase = Phase::Finish;
             }
         }
@@ -702,9 +705,11 @@ impl World {
         let converged = self.has_converged();
         let unfinished = self.clients.unfinished();
         let unanswered = self.checks.wire.unanswered();
+        let held: Vec<String> = self.nodes.iter().map(Node::holds).collect();
         self.run.fail(format!(
-            "no end in {:?}: converged {converged}, {unanswered} requests unanswered, {unfinished}",
-            self.phase
+            "no end in {:?}: converged {converged}, {unanswered} requests unanswered, {unfinished}; {}",
+            self.phase,
+            held.join("; ")
         ));
     }
 

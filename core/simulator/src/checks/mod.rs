@@ -342,7 +342,9 @@ impl Checks {
     /// At the end nothing may be left of anybody.
     pub(crate) fn at_the_end(&self, run: &mut Run, shard: &Shard) {
         let held = shard.held();
-        if held.requests + held.parked + held.polls + held.work > 0 {
+        // What another node has passed on may come late, and waits until its time is over.
+        let parked = if self.replicas == 1 { held.parked } else { 0 };
+        if held.requests + parked + held.polls + held.work > 0 {
             run.fail(format!("at the end a shard holds {held:?}"));
         }
         self.ledger.check_forgotten(run);

@@ -160,6 +160,26 @@ impl Node {
         self.process().is_some_and(Process::is_ready)
     }
 
+    /// What its shards hold, for people.
+    pub(crate) fn holds(&self) -> String {
+        let threads = self.process().map(|process| &process.threads);
+        let threads = threads.into_iter().flatten().enumerate();
+        let held = threads.map(|(shard, thread)| {
+            format!(
+                "node {} shard {shard}: {:?}, idle {}",
+                self.id,
+                thread.shard.held(),
+                thread.shard.is_idle()
+            )
+        });
+        let held = held.collect::<Vec<_>>().join(", ");
+        format!(
+            "{held}, ready {}, stopped {}",
+            self.is_ready(),
+            self.has_stopped()
+        )
+    }
+
     /// Whether every shard has stopped, as it was told.
     pub(crate) fn has_stopped(&self) -> bool {
         self.process().is_some_and(Process::has_stopped)
