@@ -23,6 +23,7 @@ mod config;
 mod fencing;
 mod group;
 mod index;
+mod mutation;
 mod offsets;
 mod producers;
 mod read;

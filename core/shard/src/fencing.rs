@@ -11,7 +11,7 @@ use wire::{
     PollStrategy, View,
 };
 
-use crate::{GroupReader, GroupWriteSection, PartitionAddress};
+use crate::{GroupReader, GroupWriteSection, PartitionAddress, mutation};
 
 /// What the metadata says of a claim.
 #[derive(Clone, Debug)]
@@ -236,6 +236,9 @@ impl ViewMemory {
         self.view = Some(view);
         self.polled.clear();
         self.incarnations = state.partitions().collect();
+        if mutation::DRAIN {
+            return self.fences.clear();
+        }
         self.fences = state
             .partitions()
             .flat_map(|(key, _)| {

@@ -13,6 +13,7 @@ use wire::{
 use crate::{
     Answer, Effect, MeshMessage, Output, PeerMessage, Shard, Sign,
     host::{Asker, Member},
+    mutation,
     work::{Origin, Slot, Work},
 };
 
@@ -126,7 +127,8 @@ impl Shard {
             | Work::Groups
             | Work::Counters => false,
         };
-        let Some(group) = work.group().filter(|_| is_read && self.desk.has_peers) else {
+        let asks = is_read && self.desk.has_peers && !mutation::CONFIRMATION;
+        let Some(group) = work.group().filter(|_| asks) else {
             return Some(work);
         };
         self.forwards.read_count += 1;

@@ -23,6 +23,7 @@ use crate::{
     counters::Counters,
     fencing::{first_fence, holder_of},
     host::{DataHost, Waiter},
+    mutation,
     poll::DataHosts,
 };
 
@@ -213,6 +214,7 @@ impl Scene<'_> {
             return Step::Wait(MoveWait::Completion);
         }
         match coordinator::hand_over(&self.view, &self.progress) {
+            Some(_) if mutation::GRANT => Step::Complete(moving.epoch),
             Some(why) => {
                 let request = self.fence(moving.epoch, to, moving.reset);
                 Step::Fence(request, moving.epoch, Some(why))

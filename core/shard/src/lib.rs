@@ -29,6 +29,7 @@ mod hand_over;
 mod held;
 mod host;
 mod liveness;
+mod mutation;
 mod offset_requests;
 mod pending;
 mod poll;

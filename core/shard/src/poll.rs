@@ -22,6 +22,7 @@ use crate::{
     desk::Desk,
     fencing::{self, Gate},
     host::{DataHost, Waiter},
+    mutation,
     work::Origin,
 };
 
@@ -392,7 +393,8 @@ impl Polls {
             if poll.work.commit_on_poll && poll.messages > 0 {
                 return self.store(around, id);
             }
-            if around.desk.has_peers && !poll.confirmed && self.confirm(around, id) {
+            let asks = around.desk.has_peers && !mutation::CONFIRMATION;
+            if asks && !poll.confirmed && self.confirm(around, id) {
                 return;
             }
             return self.answer(around, id);
