@@ -81,9 +81,9 @@ sim-fixed: ## The simulator's seeds of every test run.
 	$(CARGO) run --release --quiet -p simulator -- campaign --first 1 --count 20 --replicas 5
 
 .PHONY: sim-fresh
-sim-fresh: ## Eighty seeds that nobody has seen; a failing one is printed with how to repeat it.
+sim-fresh: ## Sixty seeds that nobody has seen; a failing one is printed with how to repeat it.
 	$(CARGO) run --release --quiet -p simulator -- campaign --first $$(date +%s) --count 50
-	$(CARGO) run --release --quiet -p simulator -- campaign --first $$(date +%s) --count 30 --replicas 3
+	$(CARGO) run --release --quiet -p simulator -- campaign --first $$(date +%s) --count 10 --replicas 3
 
 .PHONY: bench
 bench: build ## Measure: probe, produce, consume, ping, as ratios within one run.

@@ -147,6 +147,19 @@ fn names(request: &Request) -> Option<Names<'_>> {
     })
 }
 
+impl Answered<'_> {
+    /// Whether a partition has begun anew since an ownership began. A node that is behind may still serve
+    /// what it was before, to its owner of that time: nobody else has that.
+    fn is_renewed(&self, (key, partition): (&GroupKey, PartitionId), held_since: Epoch) -> bool {
+        let catalog = self.ledger.catalog();
+        let details = catalog.topic_details(&key.stream.into(), &key.topic.into());
+        details.is_ok_and(|details| {
+            let mut partitions = details.partitions.iter();
+            partitions.any(|it| it.id == partition && it.incarnation.0 > held_since.0)
+        })
+    }
+}
+
 /// A section of a member's poll.
 pub(crate) fn check_polled(
     run: &mut Run,
@@ -176,7 +189,8 @@ pub(crate) fn check_polled(
     let (from, to) = (answered.asked.step, answered.window.to);
     run.counts.claims_parked += u64::from(tenure.stores.from > from);
     let later = group.granted_after(partition, (tenure.holder, tenure.top()));
-    if later.is_some_and(|later| later < from) {
+    let is_renewed = answered.is_renewed((&key, partition), tenure.held_since);
+    if later.is_some_and(|later| later < from) && !is_renewed {
         return Err(format!(
             "partition {partition} is served to {}, and was somebody else's before the poll came",
             tenure.holder
