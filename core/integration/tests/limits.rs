@@ -15,11 +15,13 @@ use wire::{Acknowledgement, ErrorCode, Offset, PollMessages, PollStrategy, Reply
 
 const MIB: u64 = 1 << 20;
 
-/// A server that holds little: 8 MiB of unanswered requests on each of two shards, 16 MiB of newest messages.
+/// A server that holds little: 8 MiB of unanswered requests on each of two shards, 16 MiB of newest messages,
+/// and 24 polls of a connection at once, each of which may hold the 1 MiB that it has read.
 fn small_site() -> Site {
     Site::new()
         .with("cluster.limits.batch_size", "\"1 MiB\"")
         .with("cluster.limits.poll_bytes", "\"1 MiB\"")
+        .with("node.connections.requests_in_flight", "24")
         .with("node.connections.bytes_in_flight", "\"2 MiB\"")
         .with("node.connections.bytes_in_flight_per_shard", "\"8 MiB\"")
         .with("node.connections.queue_soft_max", "\"1 MiB\"")
