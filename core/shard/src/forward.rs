@@ -128,7 +128,9 @@ impl Shard {
             | Work::Counters => false,
         };
         let asks = is_read && self.desk.has_peers && !mutation::CONFIRMATION;
-        let Some(group) = work.group().filter(|_| asks) else {
+        // What is not hosted here is refused where it would be done.
+        let is_here = |group: &ConsensusGroup| self.member(*group).is_some();
+        let Some(group) = work.group().filter(|group| asks && is_here(group)) else {
             return Some(work);
         };
         self.forwards.read_count += 1;

@@ -35,10 +35,6 @@ impl Shard {
     /// Whether a consensus group of this shard takes requests.
     #[must_use]
     pub fn serves(&self, group: ConsensusGroup) -> bool {
-        let member = match &self.metadata {
-            Some(host) if group == ConsensusGroup::METADATA => Some(&host.member),
-            Some(_) | None => self.data.get(&group).map(|host| &host.member),
-        };
-        member.is_some_and(|member| member.serves())
+        self.member(group).is_some_and(|member| member.serves())
     }
 }

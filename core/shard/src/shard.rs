@@ -905,11 +905,7 @@ impl Shard {
     /// files may be all that is left: nobody changes them.
     #[must_use]
     pub fn is_out_of_service(&self, group: ConsensusGroup) -> bool {
-        let member = match group {
-            ConsensusGroup::METADATA => self.metadata.as_ref().map(|host| &host.member),
-            _ => self.data.get(&group).map(|host| &host.member),
-        };
-        member.is_some_and(Member::is_out_of_service)
+        self.member(group).is_some_and(Member::is_out_of_service)
     }
 
     /// The last op that a group of this shard has applied: for checks between replicas.
