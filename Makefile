@@ -70,6 +70,10 @@ run: build ## One server on ./data: make run ARGS="--set node.address=127.0.0.1:
 sim: ## One simulated run: make sim SEED=7 REPLICAS=3
 	$(CARGO) run --release --quiet -p simulator -- run --seed $(SEED) --replicas $(REPLICAS) $(ARGS)
 
+.PHONY: sim-shrink
+sim-shrink: ## A simulated run that fails, cut down: make sim-shrink SEED=7 REPLICAS=3
+	$(CARGO) run --release --quiet -p simulator -- shrink --seed $(SEED) --replicas $(REPLICAS)
+
 .PHONY: sim-campaign
 sim-campaign: ## Many simulated runs: make sim-campaign N=1000 FIRST=1 REPLICAS=3
 	$(CARGO) run --release --quiet -p simulator -- campaign --first $(FIRST) --count $(N) --replicas $(REPLICAS) $(ARGS)

@@ -1,6 +1,7 @@
 //! Many runs, over several threads.
 
 use std::{
+    cell::RefCell,
     io::{self, Write},
     sync::{
         Mutex,
@@ -10,7 +11,7 @@ use std::{
     time::Instant,
 };
 
-use crate::{Counts, Report, run};
+use crate::{Case, Counts, Report, run};
 
 /// One seed in so many is run twice: its hashes must be equal.
 const TWICE_EVERY: u64 = 20;
@@ -78,61 +79,63 @@ impl Campaign {
             if seed >= self.first + self.count {
                 return;
             }
-            let report = run_guarded((seed, self.replicas));
+            let case = Case::whole(seed, self.replicas);
+            let report = run_guarded(&case);
             let mut locked = outcome.lock().expect("no thread has panicked");
             let (outcome, output) = &mut *locked;
             if let Some(failure) = &report.failure {
                 // What cannot be told now is told at the end.
-                let _ = writeln!(output, "{}", failed((seed, self.replicas), failure));
+                let _ = writeln!(output, "{}", failed(&case, failure));
             }
             outcome.add(report);
         }
     }
 }
 
-/// Runs a seed, some twice.
-fn run_guarded((seed, replicas): (u64, u8)) -> Report {
-    CURRENT.with(|current| current.set(Some((seed, replicas))));
-    let mut report = run(seed, replicas);
-    let twice = seed.is_multiple_of(TWICE_EVERY);
-    if twice && report.failure.is_none() && run(seed, replicas) != report {
+/// Runs a case, some twice.
+fn run_guarded(case: &Case) -> Report {
+    CURRENT.set(Some(case.clone()));
+    let mut report = run(case);
+    let twice = case.seed.is_multiple_of(TWICE_EVERY);
+    if twice && report.failure.is_none() && run(case) != report {
         report.failure = Some("two runs of the seed differ".into());
     }
-    CURRENT.with(|current| current.set(None));
+    CURRENT.set(None);
     report
 }
 
 thread_local! {
-    /// The seed that this thread runs, and with how many nodes, to be told when something panics.
-    static CURRENT: std::cell::Cell<Option<(u64, u8)>> = const { std::cell::Cell::new(None) };
+    /// What this thread runs, to be told when something panics.
+    static CURRENT: RefCell<Option<Case>> = const { RefCell::new(None) };
 }
 
-/// Makes a panic tell the seed that was run.
+/// Makes a panic tell the case that was run.
 pub fn tell_seed_of_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         before(panic);
-        if let Some(seed) = CURRENT.with(std::cell::Cell::get) {
+        if let Some(case) = CURRENT.take() {
             // Nobody is left to tell if even that fails.
-            let _ = writeln!(io::stderr(), "{}", failed(seed, "panicked, see above"));
+            let _ = writeln!(io::stderr(), "{}", failed(&case, "panicked, see above"));
         }
     }));
 }
 
-/// Runs one seed, which a panic will name; tells every event if it is to be traced.
-pub fn run_named(seed: u64, replicas: u8, traced: bool, lines: impl FnMut(&str)) -> Report {
-    CURRENT.with(|current| current.set(Some((seed, replicas))));
+/// Runs one case, which a panic will name; tells every event if it is to be traced.
+pub fn run_named(case: &Case, traced: bool, lines: impl FnMut(&str)) -> Report {
+    CURRENT.set(Some(case.clone()));
     let report = match traced {
-        true => crate::run_traced(seed, replicas, lines),
-        false => run(seed, replicas),
+        true => crate::run_traced(case, lines),
+        false => run(case),
     };
-    CURRENT.with(|current| current.set(None));
+    CURRENT.set(None);
     report
 }
 
-fn failed((seed, replicas): (u64, u8), failure: &str) -> String {
+fn failed(case: &Case, failure: &str) -> String {
+    let Case { seed, replicas, .. } = case;
     format!(
-        "seed {seed} failed: {failure}\n  again: make sim SEED={seed} REPLICAS={replicas}   (ARGS=--trace for every event)"
+        "seed {seed} failed: {failure}\n  again: {case}   (ARGS=--trace for every event)\n  cut down: make sim-shrink SEED={seed} REPLICAS={replicas}"
     )
 }
 
@@ -171,7 +174,8 @@ impl Outcome {
             writeln!(output, "too few: {floor}")?;
         }
         for (seed, failure) in &self.failures {
-            writeln!(output, "{}", failed((*seed, self.replicas), failure))?;
+            let case = Case::whole(*seed, self.replicas);
+            writeln!(output, "{}", failed(&case, failure))?;
         }
         Ok(())
     }

@@ -87,7 +87,7 @@ pub(crate) enum NetworkEvent {
 }
 
 /// What goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     /// A process is killed, or the power is lost.
     Crash,

@@ -4,6 +4,7 @@
 //! seed, [`Campaign`] many. `README.md` beside this crate tells what is checked.
 
 mod campaign;
+mod case;
 mod checks;
 mod clients;
 mod clock;
@@ -17,11 +18,14 @@ mod random;
 mod report;
 mod run;
 mod scenario;
+mod shrink;
 #[cfg(test)]
 mod tests;
 mod trace;
 mod world;
 
 pub use campaign::{Campaign, Outcome, run_named, tell_seed_of_panics};
+pub use case::{Case, Without};
 pub use counts::Counts;
 pub use report::{Report, run, run_traced};
+pub use shrink::shrink;

@@ -7,12 +7,15 @@ use std::{
     thread,
 };
 
-use simulator::{Campaign, run_named, tell_seed_of_panics};
+use simulator::{Campaign, Case, Without, run_named, shrink, tell_seed_of_panics};
 
-const USAGE: &str = "usage: cohort-simulator run --seed N [--replicas R] [--trace]
+const USAGE: &str =
+    "usage: cohort-simulator run --seed N [--replicas R] [--without PARTS] [--trace]
+       cohort-simulator shrink --seed N [--replicas R]
        cohort-simulator campaign --first F --count N [--replicas R] [--jobs J]
 
-run       one seed; --trace prints every event
+run       one seed; --trace prints every event; PARTS, separated by commas, are left out
+shrink    one seed that fails: leaves out what it fails without
 campaign  seeds F to F + N - 1 over J threads (default: as many as there are cores)
 
 R is the number of nodes: 1, 3 or 5 (default: 1)";
@@ -22,6 +25,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let result = match arguments.split_first() {
         Some((command, options)) if command == "run" => run_one(options),
+        Some((command, options)) if command == "shrink" => shrink_one(options),
         Some((command, options)) if command == "campaign" => run_many(options),
         _ => Err(USAGE.to_string()),
     };
@@ -37,22 +41,10 @@ fn main() -> ExitCode {
 }
 
 fn run_one(options: &[String]) -> Result<bool, String> {
-    let mut seed = None;
-    let mut replicas = 1;
-    let mut prints = false;
-    let mut options = options.iter();
-    while let Some(option) = options.next() {
-        match option.as_str() {
-            "--seed" => seed = Some(number(option, options.next())?),
-            "--replicas" => replicas = replica_count(option, options.next())?,
-            "--trace" => prints = true,
-            other => return Err(format!("{other}: no such option\n{USAGE}")),
-        }
-    }
-    let seed = seed.ok_or_else(|| format!("--seed is missing\n{USAGE}"))?;
+    let (case, prints) = one(options)?;
     let mut output = io::BufWriter::new(io::stdout().lock());
     let mut written = Ok(());
-    let report = run_named(seed, replicas, prints, |line| {
+    let report = run_named(&case, prints, |line| {
         if written.is_ok() {
             written = writeln!(output, "{line}");
         }
@@ -63,8 +55,8 @@ fn run_one(options: &[String]) -> Result<bool, String> {
         }
         writeln!(
             output,
-            "seed {seed}: trace hash {:016x}, {} events",
-            report.hash, report.events
+            "seed {}: trace hash {:016x}, {} events",
+            report.seed, report.hash, report.events
         )?;
         match &report.failure {
             Some(failure) => writeln!(output, "failed: {failure}")?,
@@ -74,6 +66,37 @@ fn run_one(options: &[String]) -> Result<bool, String> {
     });
     told.map_err(|error| error.to_string())?;
     Ok(report.failure.is_none())
+}
+
+fn shrink_one(options: &[String]) -> Result<bool, String> {
+    let (case, _) = one(options)?;
+    let smaller = shrink(&case, &mut io::stdout()).map_err(|error| error.to_string())?;
+    Ok(!smaller.without.is_empty() || smaller == case)
+}
+
+/// The case that options name, and whether every event is to be told.
+fn one(options: &[String]) -> Result<(Case, bool), String> {
+    let mut seed = None;
+    let mut replicas = 1;
+    let mut without = Without::default();
+    let mut prints = false;
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        match option.as_str() {
+            "--seed" => seed = Some(number(option, options.next())?),
+            "--replicas" => replicas = replica_count(option, options.next())?,
+            "--without" => without = parts(option, options.next())?,
+            "--trace" => prints = true,
+            other => return Err(format!("{other}: no such option\n{USAGE}")),
+        }
+    }
+    let seed = seed.ok_or_else(|| format!("--seed is missing\n{USAGE}"))?;
+    let case = Case {
+        seed,
+        replicas,
+        without,
+    };
+    Ok((case, prints))
 }
 
 fn run_many(options: &[String]) -> Result<bool, String> {
@@ -112,6 +135,11 @@ fn replica_count(option: &str, value: Option<&String>) -> Result<u8, String> {
         5 => Ok(5),
         other => Err(format!("{option} {other}: 1, 3 or 5 nodes\n{USAGE}")),
     }
+}
+
+fn parts(option: &str, value: Option<&String>) -> Result<Without, String> {
+    let value = value.ok_or_else(|| format!("{option}: what is to be left out is missing"))?;
+    value.parse()
 }
 
 fn number(option: &str, value: Option<&String>) -> Result<u64, String> {

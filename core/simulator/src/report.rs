@@ -1,6 +1,6 @@
 //! What came of a run.
 
-use crate::{counts::Counts, world::World};
+use crate::{case::Case, counts::Counts, world::World};
 
 /// What came of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,13 +19,13 @@ pub struct Report {
     pub failure: Option<String>,
 }
 
-/// Runs a seed with so many nodes: 1, 3 or 5.
+/// Runs a case.
 #[must_use]
-pub fn run(seed: u64, replicas: u8) -> Report {
-    World::new(seed, replicas, false).finish(|_| {})
+pub fn run(case: &Case) -> Report {
+    World::new(case, false).finish(|_| {})
 }
 
-/// Runs a seed and tells every event, in a line that can be read.
-pub fn run_traced(seed: u64, replicas: u8, lines: impl FnMut(&str)) -> Report {
-    World::new(seed, replicas, true).finish(lines)
+/// Runs a case and tells every event, in a line that can be read.
+pub fn run_traced(case: &Case, lines: impl FnMut(&str)) -> Report {
+    World::new(case, true).finish(lines)
 }

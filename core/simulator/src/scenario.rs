@@ -1,5 +1,7 @@
 //! What a seed stands for: sizes, speeds, clients, faults.
 
+use std::collections::BTreeSet;
+
 use catalog::CatalogConfig;
 use journal::UnitSize;
 use partition::DataConfig;
@@ -46,6 +48,8 @@ pub(crate) struct Scenario {
     pub(crate) faults: FaultPlan,
     pub(crate) peers: PeerFaults,
     pub(crate) clients: Vec<ClientKind>,
+    /// Those of them that never come, by their place.
+    pub(crate) absent: BTreeSet<usize>,
     /// When clients begin nothing new.
     pub(crate) work_until: u64,
 }
@@ -186,6 +190,7 @@ impl Scenario {
             latency: latency(random),
             faults: fault_plan(random, work_until),
             clients: clients(random),
+            absent: BTreeSet::new(),
             work_until,
         }
     }

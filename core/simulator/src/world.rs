@@ -1,10 +1,13 @@
 //! A whole run: nodes, clients, network, faults and checks, from one seed.
 
+use std::collections::BTreeMap;
+
 use ::wire::{Attach, Command, FrameHeader, Request};
 use bytes::Bytes;
 use shard::{ConnectionId, Effect, PeerMessage};
 
 use crate::{
+    case::Case,
     checks::{Checks, wire::KnownCommand},
     clients::{self, Clients},
     event::{Event, Fault, NetworkEvent, ProcessEvent},
@@ -38,6 +41,18 @@ const REST_SLACK_OF_SEVERAL: u64 = 4 * SECOND;
 /// How often it is looked whether the next phase may begin.
 const LOOK_INTERVAL: u64 = 10 * MILLISECOND;
 
+/// The faults that come again and again.
+const FAULTS: [Fault; 8] = [
+    Fault::Crash,
+    Fault::Stop,
+    Fault::Cut,
+    Fault::PeerCut,
+    Fault::Pause,
+    Fault::Jump,
+    Fault::Garble,
+    Fault::Rot,
+];
+
 /// A whole run.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -45,6 +60,8 @@ pub(crate) struct World {
     run: Run,
     scenario: Scenario,
     random: Random,
+    /// A source of chance for every kind of fault: the others happen as before where one is left out.
+    fault_randoms: BTreeMap<Fault, Random>,
     nodes: Vec<Node>,
     network: Network,
     peers: Peers,
@@ -74,10 +91,11 @@ enum Phase {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, replicas: u8, prints: bool) -> Self {
-        let mut random = Random::new(seed);
-        let scenario = Scenario::new(&mut random, replicas);
-        Self::of(seed, scenario, (random, prints))
+    pub(crate) fn new(case: &Case, prints: bool) -> Self {
+        let mut random = Random::new(case.seed);
+        let mut scenario = Scenario::new(&mut random, case.replicas);
+        case.without.apply(&mut scenario);
+        Self::of(case.seed, scenario, (random, prints))
     }
 
     /// A run of a seed that is over soon.
@@ -98,10 +116,12 @@ impl World {
         let clients = Clients::new(&mut run, &scenario, &mut random);
         let checks = Checks::new(&scenario);
         let peers = Peers::new(&scenario, &mut random);
+        let fault_randoms = FAULTS.map(|fault| (fault, random.fork()));
         Self {
             seed,
             run,
             random,
+            fault_randoms: fault_randoms.into(),
             nodes,
             network,
             peers,
@@ -385,15 +405,7 @@ impl World {
     fn plan_faults(&mut self) {
         let plan = self.scenario.faults;
         self.run.at(plan.until, Event::Fault(Fault::End));
-        for fault in [
-            Fault::Crash,
-            Fault::Stop,
-            Fault::Cut,
-            Fault::PeerCut,
-            Fault::Pause,
-            Fault::Jump,
-            Fault::Garble,
-        ] {
+        for fault in FAULTS.into_iter().filter(|fault| *fault != Fault::Rot) {
             self.plan_next(fault);
         }
         if let Some(time) = plan.rot {
@@ -403,10 +415,11 @@ impl World {
 
     fn plan_next(&mut self, fault: Fault) {
         let mean = mean_of(&self.scenario, fault);
-        if mean == 0 {
+        let random = self.fault_randoms.get_mut(&fault);
+        let Some(random) = random.filter(|_| mean > 0) else {
             return;
-        }
-        let time = self.run.now + self.random.around(mean);
+        };
+        let time = self.run.now + random.around(mean);
         if time < self.scenario.faults.until {
             self.run.at(time, Event::Fault(fault));
         }
@@ -441,6 +454,20 @@ impl World {
     }
 
     fn on_fault(&mut self, fault: Fault) {
+        self.swap_random(fault);
+        self.carry_out_fault(fault);
+        self.swap_random(fault);
+        self.plan_next(fault);
+    }
+
+    /// What a fault draws comes from the source of its kind, and after it from that of before again.
+    fn swap_random(&mut self, fault: Fault) {
+        if let Some(random) = self.fault_randoms.get_mut(&fault) {
+            std::mem::swap(random, &mut self.random);
+        }
+    }
+
+    fn carry_out_fault(&mut self, fault: Fault) {
         match fault {
             Fault::Crash => self.crash_some(),
             Fault::PeerCut => self.peers.cut_some(&mut self.run),
@@ -473,7 +500,6 @@ impl World {
                 self.phase = Phase::Finish;
             }
         }
-        self.plan_next(fault);
     }
 
     /// One of the nodes.

@@ -126,8 +126,11 @@ impl Clients {
             shared: Shared::default(),
             random: random.fork(),
         };
-        for kind in &scenario.clients {
+        for (place, kind) in scenario.clients.iter().enumerate() {
             clients.add(run, scenario, *kind);
+            if scenario.absent.contains(&place) {
+                clients.list[place].state = ClientState::Closed;
+            }
         }
         clients
     }
