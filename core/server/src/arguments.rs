@@ -11,6 +11,8 @@ use crate::Exit;
 pub enum Action {
     /// Serve.
     Run,
+    /// Format the data directory of a node of a cluster, and end.
+    Format,
     /// Say what is damaged in the journal, perhaps give it up, and end.
     Recover,
     /// Say whether the configuration is taken, and end.
@@ -84,6 +86,8 @@ fn parse_all(mut parser: Parser) -> Result<Arguments, lexopt::Error> {
             }
             Arg::Short('V') | Arg::Long("version") => parsed.decide(Action::Version)?,
             Arg::Long("cut") => parsed.cut = true,
+            Arg::Value(value) if value == "run" => parsed.decide(Action::Run)?,
+            Arg::Value(value) if value == "format" => parsed.decide(Action::Format)?,
             Arg::Value(value) if value == "recover" => parsed.decide(Action::Recover)?,
             Arg::Value(value) => {
                 let value = value.to_string_lossy().into_owned();
@@ -117,10 +121,12 @@ pub fn help() -> String {
         "\
 Cohort: a replicated message broker around its consumer-group coordinator.
 
-Usage: cohort-server [OPTIONS]
+Usage: cohort-server [run] [OPTIONS]
+       cohort-server format [OPTIONS]
        cohort-server recover [--cut] [OPTIONS]
 
-Serves until SIGTERM or SIGINT. `recover` says what is damaged in the journal of a stopped server
+Serves until SIGTERM or SIGINT. A node of a cluster is formatted once, by `format`, before its first
+start; a single node formats an empty data directory itself. `recover` says what is damaged in the journal of a stopped server
 and changes nothing. Damage is
   torn       a write that a crash cut short: nobody was told of it, the next start cuts it off
   uncertain  nobody can say whether it was flushed: with --cut it is given up, so that the server
@@ -146,6 +152,7 @@ Examples:
   cohort-server --config configs/single.toml --set node.address=127.0.0.1:5200
   COHORT__NODE__ROOT_PASSWORD=… cohort-server --set node.data_directory=/var/lib/cohort
   cohort-server --config /etc/cohort/cohort.toml --check
+  COHORT__CLUSTER__SECRET=… cohort-server format --config configs/cluster/node-1.toml
 
 Exit codes:
   0    did what was asked, or stopped because it was asked to
@@ -177,7 +184,13 @@ mod tests {
         };
         assert_eq!(parse_words(&long), Ok(expected.clone()));
         assert_eq!(parse_words(&short), Ok(expected));
-        assert_eq!(parse_words(&[]).unwrap().action, Action::Run);
+        for (words, action) in [
+            (&[][..], Action::Run),
+            (&["run"], Action::Run),
+            (&["format", "-c", "a.toml"], Action::Format),
+        ] {
+            assert_eq!(parse_words(words).unwrap().action, action, "{words:?}");
+        }
     }
 
     #[test]
@@ -190,6 +203,7 @@ mod tests {
             (&["--set", "node.shards"], "KEY=VALUE"),
             (&["-c", "a", "-c", "b"], "twice"),
             (&["--check", "--version"], "more than one"),
+            (&["format", "recover"], "more than one"),
             (&["--check=yes"], "--check"),
         ] {
             let error = parse_words(words).expect_err("a mistake");

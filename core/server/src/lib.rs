@@ -6,6 +6,7 @@
 pub mod arguments;
 pub mod config;
 mod exit;
+mod format;
 pub mod logging;
 mod names;
 mod node;
@@ -19,4 +20,5 @@ pub mod signals;
 mod space;
 
 pub use exit::Exit;
+pub use format::format;
 pub use node::{recover, serve};

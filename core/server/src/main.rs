@@ -29,7 +29,7 @@ fn start() -> Exit {
         Action::Help => print(&arguments::help()),
         Action::Version => print(&format!("cohort-server {}\n", env!("CARGO_PKG_VERSION"))),
         Action::PrintExample => print(&config::production_file()),
-        Action::Check | Action::PrintConfig | Action::Run | Action::Recover => {
+        Action::Check | Action::PrintConfig | Action::Run | Action::Format | Action::Recover => {
             start_configured(&arguments)
         }
     }
@@ -50,7 +50,10 @@ fn start_configured(arguments: &Arguments) -> Exit {
             return Exit::Configuration;
         }
     };
-    if matches!(arguments.action, Action::Run | Action::Recover) {
+    if matches!(
+        arguments.action,
+        Action::Run | Action::Format | Action::Recover
+    ) {
         return run(arguments, &loaded);
     }
     loaded
@@ -70,6 +73,7 @@ fn run(arguments: &Arguments, loaded: &Loaded) -> Exit {
         tracing::warn!("{warning}");
     }
     match arguments.action {
+        Action::Format => server::format(&loaded.config),
         Action::Recover => server::recover(&loaded.config, arguments.cut),
         _ => server::serve(&loaded.config),
     }

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::Write,
+    net::{SocketAddr, ToSocketAddrs},
     process,
     sync::{
         Arc,
@@ -12,18 +13,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use journal::{Journal, Uncertain, UnitSize, Verdict};
+use journal::{Journal, Uncertain, Verdict};
 use network::{BindError, InboxSender, Notify, inbox};
 use shard::{GroupSnapshot, GroupStart, shard_of_group};
 use storage::{
-    DataDirectory, FileThreads, Format, FoundJournal, JournalEvent, JournalThread, Snapshots,
-    scan_journal,
+    DataDirectory, FileThreads, FoundJournal, JournalEvent, JournalThread, Snapshots, scan_journal,
 };
-use wire::{ClusterId, ConsensusGroup, ReplicaId, ShardId};
+use wire::{ConsensusGroup, ShardId};
 
 use crate::{
     Exit,
     config::Config,
+    format,
     password::{self, PasswordPool},
     process_limits, random, settings,
     shard_loop::{self, Failed, Outside, Seed, Told},
@@ -54,11 +55,31 @@ pub(crate) enum StartError {
         "{key} = {configured}, but {directory} was formatted with {formatted}; it is fixed for ever"
     )]
     Formatted {
-        key: &'static str,
-        configured: u16,
-        formatted: u16,
+        key: String,
+        configured: String,
+        formatted: String,
         directory: String,
     },
+    /// A node of a cluster never formats itself.
+    #[error(
+        "the data directory {directory} is not formatted; a node of a cluster is formatted once, by \
+         `cohort-server format` with its configuration. If it was in use before, its data is lost: a node \
+         that was wiped must not pass for a new one"
+    )]
+    NotFormatted { directory: String },
+    /// What would be formatted is in use.
+    #[error("the data directory {directory} is formatted already; nothing was changed")]
+    AlreadyFormatted { directory: String },
+    /// An address that is no address of this machine.
+    #[error("{key} = \"{address}\" cannot be listened on: {problem}")]
+    Address {
+        key: &'static str,
+        address: String,
+        problem: String,
+    },
+    /// A part that is not there yet.
+    #[error("this version runs clusters of one node; cluster.nodes has {count}")]
+    Cluster { count: u8 },
     /// A snapshot that this version cannot read.
     #[error("the snapshot of consensus group {group} cannot be read by this version: {problem}")]
     Snapshot {
@@ -89,16 +110,21 @@ pub(crate) enum StartError {
 }
 
 impl StartError {
-    const fn exit(&self) -> Exit {
+    pub(crate) const fn exit(&self) -> Exit {
         match self {
             Self::Storage(storage::Error::Damaged { .. } | storage::Error::Uncertain { .. })
             | Self::Snapshot { .. }
             | Self::Superblock { .. }
             | Self::NoMetadata => Exit::Damaged,
-            Self::Formatted { .. } => Exit::Configuration,
-            Self::Storage(_) | Self::Bind(_) | Self::System { .. } | Self::Shard { .. } => {
-                Exit::CannotStart
+            Self::Formatted { .. } | Self::Address { .. } | Self::Cluster { .. } => {
+                Exit::Configuration
             }
+            Self::Storage(_)
+            | Self::Bind(_)
+            | Self::NotFormatted { .. }
+            | Self::AlreadyFormatted { .. }
+            | Self::System { .. }
+            | Self::Shard { .. } => Exit::CannotStart,
         }
     }
 }
@@ -107,7 +133,11 @@ impl StartError {
 pub fn serve(config: &Config) -> Exit {
     end_process_on_panic();
     let started = Instant::now();
-    let node = match Node::start(config, started) {
+    let refused = match config.replica_count() {
+        1 => None,
+        count => Some(StartError::Cluster { count }),
+    };
+    let node = match refused.map_or_else(|| Node::start(config, started), Err) {
         Ok(node) => node,
         Err(error) => {
             tracing::error!("{error}");
@@ -187,11 +217,12 @@ struct Found {
 
 impl Node {
     fn start(config: &Config, started: Instant) -> Result<Self, StartError> {
-        let directory = open_directory(config)?;
+        let directory = format::open(config)?;
         tell_disk(&directory);
         let shard_count = shard_count(config)?;
         let mut found = find(config, &directory)?;
-        let listeners = network::bind_shards(config.node.address, usize::from(shard_count))?;
+        let address = resolve("node.address", &config.node.address)?;
+        let listeners = network::bind_shards(address, usize::from(shard_count))?;
         let address = listeners[0].address();
         let (root_password, printed) = root_password(config, found.is_new);
         let shard_config = settings::shard(
@@ -357,34 +388,19 @@ fn announce(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-fn open_directory(config: &Config) -> Result<DataDirectory, StartError> {
-    let path = &config.node.data_directory;
-    let configured = config.cluster.data_groups;
-    if DataDirectory::is_formatted(path)? {
-        let directory = DataDirectory::open(path)?;
-        let formatted = directory.record().data_groups;
-        if formatted != configured {
-            let (key, directory) = ("cluster.data_groups", path.display().to_string());
-            return Err(StartError::Formatted {
-                key,
-                configured,
-                formatted,
-                directory,
-            });
-        }
-        return Ok(directory);
-    }
-    let format = Format {
-        cluster: ClusterId(random::id()),
-        replica: ReplicaId(0),
-        replica_count: 1,
-        data_groups: configured,
-        unit_size: UnitSize::default(),
+/// The address behind `host:port`.
+fn resolve(key: &'static str, address: &str) -> Result<SocketAddr, StartError> {
+    let refuse = |problem: String| StartError::Address {
+        key,
+        address: address.to_owned(),
+        problem,
     };
-    let journal_size = settings::journal(config, &format).first_file_size;
-    let directory = DataDirectory::format(path, format, journal_size)?;
-    tracing::info!(path = %path.display(), data_groups = configured, "data directory formatted");
-    Ok(directory)
+    let mut found = address
+        .to_socket_addrs()
+        .map_err(|error| refuse(error.to_string()))?;
+    found
+        .next()
+        .ok_or_else(|| refuse("the name has no address".into()))
 }
 
 fn tell_disk(directory: &DataDirectory) {

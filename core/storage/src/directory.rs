@@ -14,11 +14,14 @@ use crate::{
     paths::{create_directory, create_file, flush_directory, journal_directory, private_options},
 };
 
-/// The version of the layout that this crate writes.
+/// The version of the record of a node that is alone.
 const VERSION: u32 = 1;
 
+/// The version of one that names the nodes of a cluster.
+const VERSION_OF_CLUSTER: u32 = 2;
+
 /// What a data directory was formatted for. Fixed for ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
     /// The cluster.
     pub cluster: ClusterId,
@@ -30,6 +33,17 @@ pub struct Format {
     pub data_groups: u16,
     /// The largest block that the device writes whole or not at all.
     pub unit_size: UnitSize,
+    /// The nodes of the cluster, by replica; none are noted of one that is alone.
+    pub nodes: Vec<FormatNode>,
+}
+
+/// A node as the record names it. Neither address has white space in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FormatNode {
+    /// Where clients reach it, `host:port`.
+    pub client: String,
+    /// Where the other nodes reach it, `host:port`.
+    pub peer: String,
 }
 
 /// A data directory that this process holds.
@@ -195,9 +209,14 @@ fn lock(path: &Path) -> Result<File, Error> {
 }
 
 fn render(format: &Format) -> String {
+    let version = if format.nodes.is_empty() {
+        VERSION
+    } else {
+        VERSION_OF_CLUSTER
+    };
     let mut text = format!(
         "# What this data directory was formatted for. Never edit it.\n\
-         version = {VERSION}\n\
+         version = {version}\n\
          cluster = \"{:032x}\"\n\
          replica = {}\n\
          replica_count = {}\n\
@@ -209,6 +228,10 @@ fn render(format: &Format) -> String {
         format.data_groups,
         format.unit_size.bytes(),
     );
+    for (replica, node) in format.nodes.iter().enumerate() {
+        let FormatNode { client, peer } = node;
+        text.push_str(&format!("node_{replica} = \"{client} {peer}\"\n"));
+    }
     let checksum = checksum64(text.as_bytes());
     text.push_str(&format!("checksum = \"{checksum:016x}\"\n"));
     text
@@ -231,22 +254,42 @@ fn parse(text: &str) -> Result<Format, String> {
         return Err("it does not match its checksum".into());
     }
     let version: u32 = number(text, "version")?;
-    if version != VERSION {
+    if !(VERSION..=VERSION_OF_CLUSTER).contains(&version) {
         return Err(format!(
-            "its version is {version}, this server reads {VERSION}"
+            "its version is {version}, this server reads {VERSION} to {VERSION_OF_CLUSTER}"
         ));
     }
     let cluster = value(text, "cluster")?;
     let cluster =
         u128::from_str_radix(cluster, 16).map_err(|_| format!("cluster {cluster} is no id"))?;
     let unit_size = number(text, "unit_size")?;
+    let replica_count = number(text, "replica_count")?;
+    let nodes = match version {
+        VERSION => Vec::new(),
+        _ => (0..replica_count)
+            .map(|replica| node(text, replica))
+            .collect::<Result<_, _>>()?,
+    };
     Ok(Format {
         cluster: ClusterId(cluster),
         replica: ReplicaId(number(text, "replica")?),
-        replica_count: number(text, "replica_count")?,
+        replica_count,
         data_groups: number(text, "data_groups")?,
         unit_size: UnitSize::from_bytes(unit_size)
             .ok_or(format!("unit_size {unit_size} is unknown"))?,
+        nodes,
+    })
+}
+
+fn node(text: &str, replica: u8) -> Result<FormatNode, String> {
+    let key = format!("node_{replica}");
+    let found = value(text, &key)?;
+    let (client, peer) = found
+        .split_once(' ')
+        .ok_or_else(|| format!("{key} = {found} is no pair of addresses"))?;
+    Ok(FormatNode {
+        client: client.to_owned(),
+        peer: peer.to_owned(),
     })
 }
 
@@ -279,6 +322,20 @@ mod tests {
             replica_count: 1,
             data_groups: 24,
             unit_size: UnitSize::Bytes4096,
+            nodes: Vec::new(),
+        }
+    }
+
+    fn format_of_cluster() -> Format {
+        let node = |replica| FormatNode {
+            client: format!("10.0.0.{replica}:5100"),
+            peer: format!("node-{replica}:5200"),
+        };
+        Format {
+            replica: ReplicaId(2),
+            replica_count: 3,
+            nodes: (0..3).map(node).collect(),
+            ..format()
         }
     }
 
@@ -293,6 +350,12 @@ mod tests {
         drop(DataDirectory::format(&path, format(), SIZE).unwrap());
         let directory = DataDirectory::open(&path).unwrap();
         assert_eq!(*directory.record(), format());
+    }
+
+    #[test]
+    fn record_of_a_single_node_is_the_one_of_the_first_version() {
+        assert!(render(&format()).contains("version = 1\n"));
+        assert!(render(&format_of_cluster()).contains("version = 2\n"));
     }
 
     #[test]
@@ -364,16 +427,18 @@ mod tests {
 
     #[test]
     fn every_changed_byte_of_the_record_is_found() {
-        let text = render(&format());
-        assert_eq!(parse(&text), Ok(format()));
-        for index in 0..text.len() {
-            let mut bytes = text.clone().into_bytes();
-            bytes[index] ^= 1;
-            let changed = String::from_utf8(bytes).unwrap();
-            assert!(
-                parse(&changed).is_err() || parse(&changed) == Ok(format()),
-                "byte {index}"
-            );
+        for format in [format(), format_of_cluster()] {
+            let text = render(&format);
+            assert_eq!(parse(&text), Ok(format.clone()));
+            for index in 0..text.len() {
+                let mut bytes = text.clone().into_bytes();
+                bytes[index] ^= 1;
+                let changed = String::from_utf8(bytes).unwrap();
+                assert!(
+                    parse(&changed).is_err() || parse(&changed) == Ok(format.clone()),
+                    "byte {index}"
+                );
+            }
         }
     }
 }

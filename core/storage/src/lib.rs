@@ -19,7 +19,7 @@ mod space;
 #[cfg(test)]
 mod tests;
 
-pub use directory::{DataDirectory, Format};
+pub use directory::{DataDirectory, Format, FormatNode};
 pub use error::Error;
 pub use file_threads::{Done, FileThreads, Job};
 pub use journal_files::{FoundJournal, scan_journal};

@@ -417,6 +417,7 @@ fn other_accounts_of_the_machine_can_read_nothing() {
         replica_count: 1,
         data_groups: 1,
         unit_size: UnitSize::Bytes512,
+        nodes: Vec::new(),
     };
     let held = DataDirectory::format(&data, format, 64 * 1024).expect("it is empty");
     let mut segments = Segments::new(&data, 2);

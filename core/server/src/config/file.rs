@@ -8,7 +8,7 @@ use toml::{
 };
 
 use super::{
-    Setting, Value,
+    Kind, Setting, Value, nodes,
     problem::{Origin, Problem, did_you_mean},
     settings::{SETTINGS, setting},
     value::Raw,
@@ -139,6 +139,10 @@ impl File<'_> {
             };
             let line = self.line(key.span().start);
             if let Some(setting) = setting(&path) {
+                if setting.kind == Kind::Nodes {
+                    self.read_nodes(setting, line, value, found);
+                    continue;
+                }
                 match setting.read(&raw(value)) {
                     Ok(value) => found.entries.push((setting, value, line)),
                     Err(refusal) => {
@@ -162,9 +166,27 @@ impl File<'_> {
         }
     }
 
+    fn read_nodes(
+        &self,
+        setting: &'static Setting,
+        line: usize,
+        value: &Spanned<DeValue<'_>>,
+        found: &mut Found,
+    ) {
+        match nodes::read(value) {
+            Ok(nodes) => found.entries.push((setting, Value::Nodes(nodes), line)),
+            Err(mistakes) => {
+                for (position, refusal) in mistakes {
+                    let text = format!("{}: {refusal}", setting.path);
+                    found.problems.push(self.problem(self.line(position), text));
+                }
+            }
+        }
+    }
+
     /// The value as it stands in the file, unless it is secret.
     fn shown(&self, setting: &Setting, value: &Spanned<DeValue<'_>>) -> String {
-        if matches!(setting.kind, super::Kind::Secret { .. }) {
+        if matches!(setting.kind, Kind::Secret { .. }) {
             return "(masked)".into();
         }
         let text = &self.text[value.span()];

@@ -12,6 +12,7 @@
 //! the key, the value and what is allowed.
 
 mod file;
+mod nodes;
 mod problem;
 mod rules;
 mod settings;
@@ -24,6 +25,7 @@ use std::{ffi::OsString, path::Path};
 use problem::did_you_mean;
 use settings::ENVIRONMENT_PREFIX;
 
+pub use nodes::ClusterNode;
 pub use problem::{Origin, Problem};
 pub use settings::{SETTINGS, Setting};
 pub use show::{print_effective, production_file};

@@ -1,6 +1,8 @@
 //! Settings that contradict one another.
 
-use super::{Entry, Problem, Value, problem::Origin};
+use std::collections::BTreeSet;
+
+use super::{ClusterNode, Entry, Problem, Value, problem::Origin};
 
 /// `larger` must be at least `factor` times `smaller`, or more than it.
 struct Rule {
@@ -85,10 +87,103 @@ const RULES: &[Rule] = &[
 
 /// Every rule that is broken.
 pub(super) fn contradictions(entries: &[Entry]) -> Vec<Problem> {
-    RULES
-        .iter()
-        .filter_map(|rule| rule.broken(entries))
-        .collect()
+    let numbers = RULES.iter().filter_map(|rule| rule.broken(entries));
+    numbers.chain(in_cluster(entries)).collect()
+}
+
+/// What a list of nodes asks for, and what makes no sense without one.
+fn in_cluster(entries: &[Entry]) -> Vec<Problem> {
+    let listed = find(entries, "cluster.nodes");
+    let own = find(entries, "node.id");
+    let peer_address = find(entries, "node.peer_address");
+    let mut problems = Vec::new();
+    let mut refuse = |entry: &Entry, text: String| {
+        let origin = entry.origin.clone();
+        problems.push(Problem { origin, text });
+    };
+    let Value::Nodes(nodes) = &listed.value else {
+        for entry in [own, peer_address] {
+            if !matches!(entry.value, Value::Count(0) | Value::Unset) {
+                let (path, value) = (entry.setting.path, entry.value.display());
+                refuse(
+                    entry,
+                    format!(
+                        "{path} = {value}, but cluster.nodes is not set: there is one node, whose id is 0"
+                    ),
+                );
+            }
+        }
+        return problems;
+    };
+    if let Some(text) = wrong_list(nodes) {
+        refuse(listed, format!("cluster.nodes: {text}"));
+        return problems;
+    }
+    if magnitude(&own.value) >= nodes.len() as u128 {
+        let value = own.value.display();
+        let last = nodes.len() - 1;
+        refuse(
+            own,
+            format!(
+                "node.id = {value} is not in cluster.nodes ({}); allowed: 0 to {last}",
+                listed.origin
+            ),
+        );
+    }
+    if nodes.len() > 1 {
+        for (path, why) in [
+            (
+                "cluster.secret",
+                "without one anybody could be taken for a node",
+            ),
+            (
+                "cluster.id",
+                "without one nodes of other clusters could not be told apart",
+            ),
+        ] {
+            let entry = find(entries, path);
+            if entry.value == Value::Unset {
+                refuse(
+                    listed,
+                    format!(
+                        "{path} is not set, but cluster.nodes has {} nodes: {why}; {}",
+                        nodes.len(),
+                        entry.setting.kind.allowed()
+                    ),
+                );
+            }
+        }
+    }
+    problems
+}
+
+/// What is wrong with a list of nodes.
+fn wrong_list(nodes: &[ClusterNode]) -> Option<String> {
+    let count = nodes.len();
+    if !matches!(count, 1 | 3 | 5) {
+        return Some(format!(
+            "{count} nodes; allowed: 1, 3 or 5, since an even number bears no more losses than one less"
+        ));
+    }
+    let mut ids = BTreeSet::new();
+    if let Some(node) = nodes.iter().find(|node| !ids.insert(node.id)) {
+        return Some(format!("id = {} is there twice", node.id));
+    }
+    if let Some(node) = nodes.iter().find(|node| usize::from(node.id) >= count) {
+        let last = count - 1;
+        return Some(format!(
+            "id = {} of {count} nodes; allowed: 0 to {last}, each once",
+            node.id
+        ));
+    }
+    let mut addresses = BTreeSet::new();
+    let all = nodes.iter().flat_map(|node| [&node.client, &node.peer]);
+    let twice = all
+        .map(|address| address.to_lowercase())
+        .find(|address| !addresses.insert(address.clone()));
+    twice.map(|address| {
+        format!("{address} is there twice; each address belongs to one node and one purpose")
+    })
 }
 
 impl Rule {
@@ -143,6 +238,8 @@ fn magnitude(value: &Value) -> u128 {
         | Value::Address(_)
         | Value::Path(_)
         | Value::Secret(_)
+        | Value::Text(_)
+        | Value::Nodes(_)
         | Value::Unset => unreachable!("rules compare numbers"),
     }
 }

@@ -94,6 +94,24 @@ const MAXIMUM: CatalogLimits = CatalogLimits::MAXIMUM;
 /// All settings, table by table.
 pub const SETTINGS: &[Setting] = &[
     // ---- cluster
+    other(
+        "cluster.id",
+        Kind::Text { max: 64 },
+        "",
+        "What tells this cluster from all others, so that nodes and data of another one are refused: a name, or 32 hexadecimal digits. Fixed when the data directory is formatted. Needed with more than one node.",
+    ),
+    other(
+        "cluster.secret",
+        Kind::Secret { min: 16, max: 255 },
+        "",
+        "What the nodes prove to one another that they know; it is never sent. Needed with more than one node. Better in the environment than in a file.",
+    ),
+    other(
+        "cluster.nodes",
+        Kind::Nodes,
+        "",
+        "The nodes: ids from 0 without gaps, where clients reach each, where the other nodes do. Fixed when the data directory is formatted. Not set: one node.",
+    ),
     count(
         "cluster.data_groups",
         (1, 1_024),
@@ -228,17 +246,29 @@ pub const SETTINGS: &[Setting] = &[
         "Bytes that one poll may ask for.",
     ),
     // ---- node
+    count(
+        "node.id",
+        (0, 4),
+        "0",
+        "Which of cluster.nodes this one is.",
+    ),
     other(
         "node.address",
         Kind::Address,
         "\"127.0.0.1:5100\"",
-        "Where clients are listened for. Port 0 lets the kernel choose; the choice is printed.",
+        "Where clients are listened for. Port 0 lets the kernel choose; the choice is printed. With cluster.nodes, unless it is set: what the list says for this node.",
+    ),
+    other(
+        "node.peer_address",
+        Kind::Address,
+        "",
+        "Where the other nodes are listened for. Not set: what cluster.nodes says for this node.",
     ),
     other(
         "node.data_directory",
         Kind::Path,
         "\"data\"",
-        "Where everything durable is. A relative path starts at the working directory. An empty directory is formatted at the first start.",
+        "Where everything durable is. A relative path starts at the working directory. An empty directory is formatted at the first start of a single node; with more, by `cohort-server format`.",
     ),
     size(
         "node.disk_reserve",
@@ -271,7 +301,7 @@ pub const SETTINGS: &[Setting] = &[
             max: wire::PASSWORD_SIZE_MAX,
         },
         "",
-        "Password with which the first start creates the user root; not needed afterwards. Not set: a random one is made and printed once.",
+        "Password with which the first start creates the user root; not needed afterwards. Not set: a random one is made and printed once. With more than one node it is needed for the first start, the same on all.",
     ),
     size(
         "node.tail_memory",

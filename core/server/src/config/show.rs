@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Entry, SETTINGS, Setting};
+use super::{ClusterNode, Entry, Kind, SETTINGS, Setting};
 
 /// Characters of a comment line.
 const WIDTH: usize = 100;
@@ -77,7 +77,18 @@ fn document(text: &mut String, setting: &Setting) {
         &format!("{}{}.", allowed[..1].to_uppercase(), &allowed[1..]),
     );
     let key = setting.key();
-    if setting.default.is_empty() {
+    if setting.kind == Kind::Nodes {
+        line_of(text, &format!("# {key} = ["));
+        for id in 0..3 {
+            let (client, peer) = (
+                format!("10.0.0.{}:5100", id + 1),
+                format!("10.0.0.{}:5200", id + 1),
+            );
+            let node = ClusterNode { id, client, peer };
+            line_of(text, &format!("#   {node},"));
+        }
+        line_of(text, "# ]");
+    } else if setting.default.is_empty() {
         line_of(text, &format!("# {key} = \"…\""));
     } else {
         line_of(text, &format!("{key} = {}", setting.default));

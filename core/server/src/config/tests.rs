@@ -76,7 +76,7 @@ fn unknown_key_is_named_with_what_was_meant() {
     refused(
         b"[node]\ncolour = 1\n",
         2,
-        &["[node] has: address, data_directory, disk_reserve"],
+        &["[node] has: id, address, peer_address, data_directory"],
     );
 }
 
@@ -171,9 +171,9 @@ fn key_in_the_wrong_table_is_told_where_it_belongs() {
         &["node.session_timeout", "belongs in [cluster.timeouts]"],
     );
     refused(
-        b"[nodes]\naddress = \"127.0.0.1:1\"\n",
+        b"[nod]\naddress = \"127.0.0.1:1\"\n",
         1,
-        &["unknown key nodes", "did you mean node?"],
+        &["unknown key nod", "did you mean node?"],
     );
     refused(
         b"[[node]]\naddress = \"127.0.0.1:1\"\n",
@@ -487,6 +487,154 @@ fn what_is_printed_can_be_loaded_again() {
     }
 }
 
+/// A cluster of three, in the lines that every case of it begins with.
+const CLUSTER: &str = r#"[cluster]
+id = "test"
+secret = "sixteen letters!"
+nodes = [
+  { id = 0, client = "a:1", peer = "a:2" },
+  { id = 1, client = "b:1", peer = "b:2" },
+  { id = 2, client = "c:1", peer = "c:2" },
+]
+[node]
+"#;
+
+#[test]
+fn cluster_listens_where_its_list_says_unless_told_otherwise() {
+    let config = load_text(&format!("{CLUSTER}id = 2\n")).unwrap().config;
+    assert_eq!(config.replica_count(), 3);
+    assert_eq!(config.node.address, "c:1");
+    assert_eq!(config.node.peer_address.as_deref(), Some("c:2"));
+    let text =
+        format!("{CLUSTER}address = \"127.0.0.1:5100\"\npeer_address = \"0.0.0.0:7\"\nid = 1\n");
+    let config = load_text(&text).unwrap().config;
+    assert_eq!(config.node.address, "127.0.0.1:5100");
+    assert_eq!(config.node.peer_address.as_deref(), Some("0.0.0.0:7"));
+}
+
+#[test]
+fn list_of_nodes_is_the_same_as_tables_in_one_line_and_in_the_environment() {
+    let tables = "[[cluster.nodes]]\nid = 1\nclient = \"b:1\"\npeer = \"b:2\"\n\
+                  [[cluster.nodes]]\nid = 0\nclient = \"a:1\"\npeer = \"a:2\"\n\
+                  [[cluster.nodes]]\nid = 2\nclient = \"c:1\"\npeer = \"c:2\"\n\
+                  [cluster]\nid = \"test\"\nsecret = \"sixteen letters!\"\n";
+    let inline = load_text(CLUSTER).unwrap().config.cluster.nodes;
+    assert_eq!(load_text(tables).unwrap().config.cluster.nodes, inline);
+    let variables = [
+        ("COHORT__CLUSTER__NODES", "0 a:1 a:2, 1 b:1 b:2, 2 c:1 c:2"),
+        ("COHORT__CLUSTER__ID", "test"),
+        ("COHORT__CLUSTER__SECRET", "sixteen letters!"),
+    ];
+    let loaded = load_bytes(b"[node]\n", &[], &variables).unwrap();
+    assert_eq!(loaded.config.cluster.nodes, inline);
+    let shown = print_effective(&loaded.entries);
+    assert!(!shown.contains("sixteen"), "{shown}");
+    let again = load_bytes(shown.as_bytes(), &[], &variables[2..]).unwrap();
+    assert_eq!(again.config.cluster.nodes, inline);
+}
+
+/// Each change of [`CLUSTER`] is refused at its line with these words.
+fn changes_refused(cases: &[(&str, &str, usize, &[&str])]) {
+    for (from, to, line, parts) in cases {
+        assert!(CLUSTER.contains(from), "{from}");
+        refused(CLUSTER.replace(from, to).as_bytes(), *line, parts);
+    }
+}
+
+#[test]
+fn mistakes_in_the_entry_of_a_node_are_named_with_their_line() {
+    changes_refused(&[
+        ("id = 1,", "", 6, &["a node without id"]),
+        (
+            "peer = \"c:2\"",
+            "peer = \"c:2\", pear = \"c:2\"",
+            7,
+            &["unknown key pear", "did you mean peer?"],
+        ),
+        ("\"b:2\"", "\"b\"", 6, &["peer = \"b\"", "host:port"]),
+        ("\"b:2\"", "5", 6, &["peer is not text"]),
+        (
+            "id = 1,",
+            "id = \"1\",",
+            6,
+            &["id is not a whole number", "0 to 4"],
+        ),
+        (
+            "id = 1,",
+            "id = 5,",
+            6,
+            &["id = 5: out of range; allowed: 0 to 4"],
+        ),
+    ]);
+    refused(
+        b"[cluster]\nnodes = 3\n",
+        2,
+        &["cluster.nodes: not a list", "[[cluster.nodes]]"],
+    );
+}
+
+#[test]
+fn clusters_that_cannot_be_are_refused() {
+    let last = "  { id = 2, client = \"c:1\", peer = \"c:2\" },\n";
+    changes_refused(&[
+        (
+            "id = 1,",
+            "id = 3,",
+            4,
+            &["id = 3 of 3 nodes; allowed: 0 to 2"],
+        ),
+        ("id = 1,", "id = 0,", 4, &["id = 0 is there twice"]),
+        ("b:2", "c:2", 4, &["c:2 is there twice"]),
+        ("b:2", "B:1", 4, &["b:1 is there twice"]),
+        (last, "", 4, &["2 nodes; allowed: 1, 3 or 5"]),
+        (
+            "secret = \"sixteen letters!\"\n",
+            "",
+            3,
+            &["cluster.secret is not set", "16 to 255 bytes"],
+        ),
+        (
+            "sixteen letters!",
+            "fifteen letters",
+            3,
+            &["(masked): 15 bytes; allowed: 16 to 255"],
+        ),
+        (
+            "id = \"test\"\n",
+            "",
+            3,
+            &["cluster.id is not set", "1 to 64 bytes"],
+        ),
+        (
+            "[node]\n",
+            "[node]\nid = 3\n",
+            10,
+            &["node.id = 3 is not in cluster.nodes", "allowed: 0 to 2"],
+        ),
+    ]);
+    refused(
+        b"[node]\nid = 1\n",
+        2,
+        &["node.id = 1, but cluster.nodes is not set"],
+    );
+}
+
+#[test]
+fn configurations_of_the_example_cluster_are_right_once_there_is_a_secret() {
+    for id in 0..3 {
+        let name = format!("../../configs/cluster/node-{}.toml", id + 1);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+        let secret = [("COHORT__CLUSTER__SECRET", "only for this machine")];
+        let config = load(&sources(Some(&path), &[], &secret)).unwrap().config;
+        assert_eq!((config.node.id, config.replica_count()), (id, 3));
+        let problems = load(&sources(Some(&path), &[], &[])).unwrap_err();
+        assert!(
+            problems[0].text.contains("cluster.secret is not set"),
+            "{problems:?}"
+        );
+    }
+}
+
 fn production_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/production.toml")
 }
@@ -508,7 +656,7 @@ fn production_file_is_what_the_table_says() {
         );
         assert_eq!(
             entry.origin == Origin::Default,
-            matches!(entry.setting.kind, Kind::Secret { .. })
+            entry.setting.default.is_empty()
         );
     }
 }

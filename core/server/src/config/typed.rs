@@ -1,8 +1,8 @@
 //! The configuration as the rest of the server reads it.
 
-use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
-use super::{Entry, Value};
+use super::{ClusterNode, Entry, Value, problem::Origin};
 
 /// Everything that can be set.
 #[derive(Clone, Debug)]
@@ -16,6 +16,12 @@ pub struct Config {
 /// What must be the same on all nodes.
 #[derive(Clone, Debug)]
 pub struct Cluster {
+    /// What tells it from others; always set with more than one node.
+    pub id: Option<String>,
+    /// What its nodes prove to one another that they know; always set with more than one node.
+    pub secret: Option<Password>,
+    /// Its nodes, by id; without any, or with one, this one is alone.
+    pub nodes: Vec<ClusterNode>,
     /// Data groups, G.
     pub data_groups: u16,
     /// Size at which a segment is closed, bytes.
@@ -63,8 +69,12 @@ pub struct ClusterLimits {
 /// What is this node's own.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Where clients are listened for.
-    pub address: SocketAddr,
+    /// Its id.
+    pub id: u8,
+    /// Where clients are listened for, `host:port`.
+    pub address: String,
+    /// Where the other nodes are listened for, `host:port`; `None` when there are none.
+    pub peer_address: Option<String>,
     /// Where everything durable is.
     pub data_directory: PathBuf,
     /// Bytes of the disk that messages must leave.
@@ -187,10 +197,15 @@ impl Config {
     /// Takes every entry into its place.
     pub(super) fn from_entries(entries: &[Entry]) -> Self {
         let mut values = Values::new(entries);
-        let config = Self {
+        let mut config = Self {
             cluster: Cluster::take(&mut values),
             node: Node::take(&mut values),
         };
+        let is_default = |path| {
+            let mut entries = entries.iter();
+            entries.any(|entry| entry.setting.path == path && entry.origin == Origin::Default)
+        };
+        config.listen_as_listed(is_default("node.address"));
         assert!(
             values.0.is_empty(),
             "settings that nothing reads: {:?}",
@@ -200,9 +215,41 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Nodes of the cluster.
+    ///
+    /// # Panics
+    /// When there are more than were let through.
+    #[must_use]
+    pub fn replica_count(&self) -> u8 {
+        u8::try_from(self.cluster.nodes.len().max(1)).expect("a cluster has 1, 3 or 5 nodes")
+    }
+
+    /// Where nothing else is said, a node listens where the list says that it is reached.
+    fn listen_as_listed(&mut self, has_default_address: bool) {
+        let own = usize::from(self.node.id);
+        let Some(listed) = self.cluster.nodes.get(own) else {
+            return;
+        };
+        if has_default_address {
+            self.node.address.clone_from(&listed.client);
+        }
+        if self.cluster.nodes.len() == 1 {
+            self.node.peer_address = None;
+        } else if self.node.peer_address.is_none() {
+            self.node.peer_address = Some(listed.peer.clone());
+        }
+    }
+}
+
 impl Cluster {
     fn take(values: &mut Values) -> Self {
+        let mut nodes = values.nodes("cluster.nodes");
+        nodes.sort_by_key(|node| node.id);
         Self {
+            id: values.text("cluster.id"),
+            secret: values.secret("cluster.secret"),
+            nodes,
             data_groups: values.count("cluster.data_groups"),
             segment_size: values.size("cluster.segment_size"),
             timeouts: Timeouts {
@@ -246,7 +293,9 @@ impl Node {
         let sync = values.choice("node.journal.sync");
         assert!(sync == "always", "the only choice");
         Self {
-            address: values.address("node.address"),
+            id: values.count("node.id"),
+            address: values.address("node.address").expect("there is a default"),
+            peer_address: values.address("node.peer_address"),
             data_directory: values.directory("node.data_directory"),
             disk_reserve: values.size("node.disk_reserve"),
             shards: values.auto_or_count("node.shards"),
@@ -373,11 +422,28 @@ impl Values {
         value
     }
 
-    fn address(&mut self, path: &str) -> SocketAddr {
-        let Value::Address(value) = self.take(path) else {
-            panic!("{path} is an address")
-        };
-        value
+    fn address(&mut self, path: &str) -> Option<String> {
+        match self.take(path) {
+            Value::Unset => None,
+            Value::Address(value) => Some(value.to_string()),
+            value => panic!("{path} is {value:?}"),
+        }
+    }
+
+    fn text(&mut self, path: &str) -> Option<String> {
+        match self.take(path) {
+            Value::Unset => None,
+            Value::Text(value) => Some(value),
+            value => panic!("{path} is {value:?}"),
+        }
+    }
+
+    fn nodes(&mut self, path: &str) -> Vec<ClusterNode> {
+        match self.take(path) {
+            Value::Unset => Vec::new(),
+            Value::Nodes(value) => value,
+            value => panic!("{path} is {value:?}"),
+        }
     }
 
     fn directory(&mut self, path: &str) -> PathBuf {

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use super::Setting;
+use super::{ClusterNode, Setting, nodes};
 
 const KIB: u64 = 1024;
 const SIZE_UNITS: [(&str, u64); 5] = [
@@ -61,8 +61,15 @@ pub enum Kind {
     Switch,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// An IP address and a port.
+    /// An IP address and a port. Need not be set where there is no default.
     Address,
+    /// A short text. Need not be set.
+    Text {
+        /// The most allowed, bytes.
+        max: usize,
+    },
+    /// The nodes of a cluster. Need not be set.
+    Nodes,
     /// A path; a relative one starts at the working directory.
     Path,
     /// Text that is never shown. Need not be set.
@@ -95,7 +102,11 @@ pub enum Value {
     Path(PathBuf),
     /// A secret that is set.
     Secret(String),
-    /// A secret that is not set.
+    /// A text.
+    Text(String),
+    /// The nodes of a cluster.
+    Nodes(Vec<ClusterNode>),
+    /// What is not set, where that is allowed.
     Unset,
 }
 
@@ -168,6 +179,14 @@ impl Setting {
                 None => Err(refuse()),
             },
             Kind::Address => text.parse().map(Value::Address).map_err(|_| refuse()),
+            Kind::Text { max } if !(1..=max).contains(&text.len()) => {
+                Err(format!("{} bytes; {}", text.len(), self.kind.allowed()))
+            }
+            Kind::Text { .. } => Ok(Value::Text(text.to_owned())),
+            Kind::Nodes => match nodes::parse(text) {
+                Ok(nodes) => Ok(Value::Nodes(nodes)),
+                Err(why) => Err(self.explain(&why)),
+            },
             Kind::Path if text.is_empty() => Err("an empty path".into()),
             Kind::Path => Ok(Value::Path(PathBuf::from(text))),
             Kind::Secret { min, max } if !(min..=max).contains(&text.len()) => {
@@ -211,7 +230,8 @@ impl Kind {
             Self::Choice(_) => "one of the words allowed",
             Self::Address => "an IP address with a port",
             Self::Path => "a path",
-            Self::Secret { .. } => "text",
+            Self::Secret { .. } | Self::Text { .. } => "text",
+            Self::Nodes => "a list of nodes",
         }
     }
 
@@ -238,6 +258,8 @@ impl Kind {
             Self::Address => "allowed: such as 127.0.0.1:5100 or [::1]:5100".into(),
             Self::Path => "allowed: any path".into(),
             Self::Secret { min, max } => format!("allowed: {min} to {max} bytes of text"),
+            Self::Text { max } => format!("allowed: 1 to {max} bytes of text"),
+            Self::Nodes => "allowed: 1, 3 or 5 nodes, each with id, client and peer; in a variable ID CLIENT PEER, with commas between".into(),
         }
     }
 }
@@ -259,6 +281,11 @@ impl Value {
             Self::Address(address) => format!("\"{address}\""),
             Self::Path(path) => format!("{:?}", path.display().to_string()),
             Self::Secret(_) => "\"(masked)\"".into(),
+            Self::Text(text) => format!("{text:?}"),
+            Self::Nodes(nodes) => {
+                let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+                format!("[{}]", nodes.join(", "))
+            }
             Self::Unset => "(not set)".into(),
         }
     }
