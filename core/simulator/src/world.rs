@@ -307,7 +307,7 @@ impl World {
             return self.crash(node);
         }
         if !served && self.nodes[node].serves_metadata() {
-            self.checks.on_start(&self.run);
+            self.checks.on_start(&self.run, node);
         }
         self.check_journal(node);
     }

@@ -454,6 +454,7 @@ impl Ledger {
             )),
         }
         let now = here.record(asked.group).map(|record| record.now());
+        let proposer = vsr::primary_of(group, header.view(), self.replicas);
         let done = Done {
             key: catalog::GroupKey {
                 stream: key.stream,
@@ -463,6 +464,7 @@ impl Ledger {
             partition: key.partition,
             command: &asked.command,
             result,
+            proposer: usize::from(proposer.0),
             states: (before, now.unwrap_or_default()),
         };
         self.groups.on_command(run, &done);

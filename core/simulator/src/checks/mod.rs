@@ -137,9 +137,7 @@ impl Checks {
             match effect {
                 Effect::Note(note) => self.on_note(run, scenario, node, note),
                 Effect::Journal(Record::Prepare { header, body }) => {
-                    if self.replicas == 1 {
-                        self.check_proposal(run, scenario, header, body);
-                    }
+                    self.check_proposal(run, (scenario, node), header, body);
                     self.ledger.prepared(run, *header, body.clone());
                 }
                 _ => {}
@@ -201,14 +199,12 @@ impl Checks {
         self.wire.on_crash(node);
         self.sessions.on_crash(run.now, node);
         self.shown.retain(|(of, _), _| *of != node);
-        if self.replicas == 1 {
-            self.ledger.groups_mut().on_crash(run.now);
-        }
+        self.ledger.groups_mut().on_crash(run.now, node);
     }
 
-    /// The metadata group of a node serves again after a start.
-    pub(crate) fn on_start(&mut self, run: &Run) {
-        self.sessions.on_start(run.now);
+    /// A node leads the metadata group from now on.
+    pub(crate) fn on_start(&mut self, run: &Run, node: usize) {
+        self.sessions.on_start(run.now, node);
     }
 
     fn show(
@@ -234,17 +230,20 @@ impl Checks {
     fn check_proposal(
         &self,
         run: &mut Run,
-        scenario: &Scenario,
+        (scenario, node): (&Scenario, usize),
         header: &PrepareHeader,
         body: &Bytes,
     ) {
-        if header.group() != ConsensusGroup::METADATA {
+        let group = header.group();
+        let proposer = vsr::primary_of(group, header.view(), self.replicas);
+        if group != ConsensusGroup::METADATA || usize::from(proposer.0) != node {
             return;
         }
         let operation = Operation::decode(header.operation, body.clone());
         if let Ok(Operation::EndSessions { sessions, reason }) = operation {
             let proposal = (sessions.as_slice(), reason);
-            self.sessions.on_proposed(run, &scenario.sessions, proposal);
+            self.sessions
+                .on_proposed(run, (&scenario.sessions, node), proposal);
         }
     }
 

@@ -19,17 +19,20 @@ const SEEN_STEP: u64 = 5 * MILLISECOND;
 /// How many are remembered.
 const SEEN_MAX: usize = 200;
 
-/// The sessions, as the network saw them.
+/// The sessions, as the network saw them. What comes to a node that does not lead the metadata group may be
+/// lost on its way to the one that does, so that every node's own connections are looked at alone.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
-    lives: BTreeMap<SessionNumber, Life>,
+    lives: BTreeMap<(SessionNumber, usize), Life>,
+    /// When each node began to lead the metadata group: from then on everybody has a full timeout.
+    leads_since: BTreeMap<usize, u64>,
     /// Connections that carry a session, each with the node at its other end.
     bound: BTreeMap<LinkId, (usize, SessionNumber)>,
 }
 
 #[derive(Debug, Default)]
 struct Life {
-    /// When frames of it were taken, or the node had started again; not further back than it matters.
+    /// When frames of it were taken; not further back than it matters.
     seen: VecDeque<u64>,
     /// Connections that carry it, and since when.
     open: BTreeMap<LinkId, u64>,
@@ -53,8 +56,8 @@ impl Sessions {
     /// A node has taken a frame. It is a sign of life of the session that its connection carries; whatever
     /// session it names, anybody could have sent it before.
     pub(crate) fn on_frame(&mut self, now: u64, link: LinkId) {
-        if let Some((_, session)) = self.bound.get(&link) {
-            self.lives.entry(*session).or_default().see(now);
+        if let Some((node, session)) = self.bound.get(&link) {
+            self.lives.entry((*session, *node)).or_default().see(now);
         }
     }
 
@@ -65,7 +68,7 @@ impl Sessions {
         (node, link): (usize, LinkId),
         session: SessionNumber,
     ) {
-        let life = self.lives.entry(session).or_default();
+        let life = self.lives.entry((session, node)).or_default();
         life.open.insert(link, now);
         life.see(now);
         self.bound.insert(link, (node, session));
@@ -74,7 +77,7 @@ impl Sessions {
     /// A connection is gone.
     pub(crate) fn on_closed(&mut self, now: u64, link: LinkId) {
         let bound = self.bound.remove(&link);
-        if let Some(life) = bound.and_then(|(_, session)| self.lives.get_mut(&session)) {
+        if let Some(life) = bound.and_then(|(node, session)| self.lives.get_mut(&(session, node))) {
             life.open.remove(&link);
             life.closed = now;
         }
@@ -92,26 +95,27 @@ impl Sessions {
         }
     }
 
-    /// The metadata group serves again after a start: from now on everybody has a full timeout.
-    pub(crate) fn on_start(&mut self, now: u64) {
-        for life in self.lives.values_mut() {
-            life.see(now);
-        }
+    /// A node leads the metadata group from now on: everybody has a full timeout.
+    pub(crate) fn on_start(&mut self, now: u64, node: usize) {
+        self.leads_since.insert(node, now);
     }
 
-    /// The end of sessions is proposed: their time must be over by now.
+    /// A node proposes the end of sessions: their time must be over by now.
     pub(crate) fn on_proposed(
         &self,
         run: &mut Run,
-        times: &SessionTimes,
+        (times, node): (&SessionTimes, usize),
         (sessions, reason): (&[(ClientId, SessionNumber)], EvictionReason),
     ) {
+        let since = self.leads_since.get(&node).copied().unwrap_or(0);
         for (_, session) in sessions {
             let none = Life::default();
-            let life = self.lives.get(session).unwrap_or(&none);
+            let life = self.lives.get(&(*session, node)).unwrap_or(&none);
             match reason {
-                EvictionReason::Expired => check_expired(run, times, *session, life),
-                EvictionReason::Disconnected => check_disconnected(run, times, *session, life),
+                EvictionReason::Expired => check_expired(run, times, *session, (life, since)),
+                EvictionReason::Disconnected => {
+                    check_disconnected(run, times, *session, (life, since));
+                }
                 EvictionReason::LoggedOut
                 | EvictionReason::Replaced
                 | EvictionReason::TableFull
@@ -124,8 +128,10 @@ impl Sessions {
     /// Sessions have ended.
     pub(crate) fn on_ended(&mut self, run: &mut Run, ended: &[(SessionNumber, EvictionReason)]) {
         for (session, reason) in ended {
-            let life = self.lives.remove(session).unwrap_or_default();
-            let links: BTreeSet<LinkId> = life.open.keys().copied().collect();
+            let nodes = (*session, 0)..=(*session, usize::MAX);
+            let lives = self.lives.extract_if(nodes, |_, _| true);
+            let links = lives.flat_map(|(_, life)| life.open.into_keys());
+            let links: BTreeSet<LinkId> = links.collect();
             self.bound.retain(|link, _| !links.contains(link));
             match reason {
                 EvictionReason::Expired | EvictionReason::Disconnected => {
@@ -142,12 +148,17 @@ impl Sessions {
 }
 
 /// Signs of life are reported in intervals, so the last ones may not be known where it is decided.
-fn check_expired(run: &mut Run, times: &SessionTimes, session: SessionNumber, life: &Life) {
+fn check_expired(
+    run: &mut Run,
+    times: &SessionTimes,
+    session: SessionNumber,
+    (life, since): (&Life, u64),
+) {
     let known = run
         .now
         .saturating_sub(times.liveness_interval + times.liveness_interval / 16 + SLACK);
     let last = life.seen.iter().rev().find(|time| **time <= known);
-    let silent = run.now - last.copied().unwrap_or(0);
+    let silent = run.now - last.copied().unwrap_or(0).max(since);
     if silent + silent / 16 + SLACK < times.session_timeout {
         run.fail(format!(
             "session {session} expires after {silent} ns of silence"
@@ -155,14 +166,19 @@ fn check_expired(run: &mut Run, times: &SessionTimes, session: SessionNumber, li
     }
 }
 
-fn check_disconnected(run: &mut Run, times: &SessionTimes, session: SessionNumber, life: &Life) {
-    let since = life.open.values().min();
-    if since.is_some_and(|since| run.now.saturating_sub(*since) > SLACK) {
+fn check_disconnected(
+    run: &mut Run,
+    times: &SessionTimes,
+    session: SessionNumber,
+    (life, since): (&Life, u64),
+) {
+    let open = life.open.values().min();
+    if open.is_some_and(|open| run.now.saturating_sub(*open) > SLACK) {
         return run.fail(format!(
             "session {session} ends as disconnected and is connected"
         ));
     }
-    let lost = run.now.saturating_sub(life.closed);
+    let lost = run.now.saturating_sub(life.closed.max(since));
     if lost + lost / 16 + SLACK < times.disconnect_grace.min(times.session_timeout) {
         run.fail(format!(
             "session {session} ends {lost} ns after its last connection"
@@ -180,7 +196,8 @@ mod tests {
     #[test]
     fn frame_is_a_sign_of_the_session_that_its_connection_carries() {
         let mut sessions = Sessions::default();
-        let last = |sessions: &Sessions| sessions.lives[&SessionNumber(3)].seen.back().copied();
+        let last =
+            |sessions: &Sessions| sessions.lives[&(SessionNumber(3), 0)].seen.back().copied();
         sessions.on_bound(SECOND, (0, LinkId(45)), SessionNumber(3));
         // Somebody repeats what was sent over a connection that is not attached yet.
         sessions.on_frame(2 * SECOND, LinkId(95));

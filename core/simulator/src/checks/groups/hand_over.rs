@@ -4,7 +4,7 @@ use catalog::GroupKey;
 use partition::{DataResult, EpochHolder, Grant, GroupCommand, Refusal};
 use wire::{Epoch, PartitionId};
 
-use super::{Clean, Group, Groups, Served, record::State};
+use super::{Clean, Clock, Group, Groups, Served, record::State};
 use crate::{
     checks::partition::Step,
     run::{MILLISECOND, Run},
@@ -19,6 +19,8 @@ pub(crate) struct Done<'a> {
     pub(crate) partition: PartitionId,
     pub(crate) command: &'a GroupCommand,
     pub(crate) result: DataResult,
+    /// The node that proposed it.
+    pub(crate) proposer: usize,
     /// What the group had before, and has now.
     pub(crate) states: (State, State),
 }
@@ -26,7 +28,7 @@ pub(crate) struct Done<'a> {
 impl Groups {
     /// A data group has executed a command.
     pub(crate) fn on_command(&mut self, run: &mut Run, done: &Done<'_>) {
-        let down_at = self.down_at;
+        let clock = self.clock_of(done.proposer);
         let Done { key, partition, .. } = *done;
         let Some(group) = self.groups.get_mut(&key) else {
             return run.fail(format!("a command of {key:?}, which never was"));
@@ -50,7 +52,7 @@ impl Groups {
         if now.fence == before.fence {
             return;
         }
-        if let Err(wrong) = group.on_raised(run, done, down_at) {
+        if let Err(wrong) = group.on_raised(run, done, clock) {
             run.fail(format!("{key:?}, partition {partition}: {wrong}"));
         }
     }
@@ -78,7 +80,7 @@ impl Groups {
 
 impl Group {
     /// The fence was raised: the next owner's turn has come, and that must not be too early.
-    fn on_raised(&mut self, run: &mut Run, done: &Done<'_>, down_at: u64) -> Result<(), String> {
+    fn on_raised(&mut self, run: &mut Run, done: &Done<'_>, clock: Clock) -> Result<(), String> {
         let partition = done.partition;
         let (before, now) = done.states;
         let Some(planned) = self.planned.get(&(partition, now.fence)).copied() else {
@@ -118,12 +120,12 @@ impl Group {
         } else if clean.stored >= self.served.get(&(partition, held_since)).copied() {
             run.counts.moves_drained += 1;
             // Where its time is over, too, it may have ended by that: an answer may still be on its way.
-            if self.time_that_lasted(run.now, partition, down_at).is_some() {
+            if self.time_that_lasted(run.now, partition, clock).is_some() {
                 self.clean.insert((partition, held_since), clean);
             }
         } else {
             run.counts.moves_timed_out += 1;
-            self.check_time(run, (partition, source), down_at)?;
+            self.check_time(run, (partition, source), clock)?;
         }
         Ok(())
     }
@@ -133,9 +135,9 @@ impl Group {
         &self,
         run: &Run,
         (partition, source): (PartitionId, EpochHolder),
-        down_at: u64,
+        clock: Clock,
     ) -> Result<(), String> {
-        match self.time_that_lasted(run.now, partition, down_at) {
+        match self.time_that_lasted(run.now, partition, clock) {
             Some(lasted) => Err(format!(
                 "taken from {source} after {lasted} ns; it has {} and has not stored all",
                 self.rebalance_timeout
@@ -146,22 +148,25 @@ impl Group {
 
     /// How long a move has lasted by now, while its time is not over by any clock. The fence that ends it
     /// may have been proposed before a crash, and be committed after it.
-    fn time_that_lasted(&self, now: u64, partition: PartitionId, down_at: u64) -> Option<u64> {
+    fn time_that_lasted(&self, now: u64, partition: PartitionId, clock: Clock) -> Option<u64> {
         let moving = self.moving.get(&partition)?;
-        let began = moving.seen.max(down_at);
+        let began = moving.seen.max(clock.down_at);
         let lasted = now.saturating_sub(began);
         let is_old_option = self.options_changed > began;
         let may_be_over = is_old_option || may_be_over(lasted, self.rebalance_timeout);
-        (!may_be_over && !moving.was_over).then_some(lasted)
+        let was_over = moving.was_over & (1 << clock.node) != 0;
+        (!may_be_over && !was_over).then_some(lasted)
     }
 
     /// The process that counts the time of the moves is gone.
-    pub(super) fn on_crash(&mut self, now: u64, down_at: u64) {
+    pub(super) fn on_crash(&mut self, now: u64, clock: Clock) {
         for moving in self.moving.values_mut() {
-            let began = moving.seen.max(down_at);
+            let began = moving.seen.max(clock.down_at);
             let is_old_option = self.options_changed > began;
             let lasted = now.saturating_sub(began);
-            moving.was_over |= is_old_option || may_be_over(lasted, self.rebalance_timeout);
+            if is_old_option || may_be_over(lasted, self.rebalance_timeout) {
+                moving.was_over |= 1 << clock.node;
+            }
         }
     }
 
@@ -240,7 +245,10 @@ fn count_refusal(run: &mut Run, command: &GroupCommand, refusal: Refusal) {
 mod tests {
     use wire::{PartitionId, Timestamp};
 
-    use super::{super::Moving, Group};
+    use super::{
+        super::{Clock, Moving},
+        Group,
+    };
     use crate::run::MILLISECOND;
 
     const PARTITION: PartitionId = PartitionId(2);
@@ -254,10 +262,18 @@ mod tests {
         let moving = Moving {
             since: Timestamp(1),
             seen: 10 * MILLISECOND,
-            was_over: false,
+            was_over: 0,
         };
         group.moving.insert(PARTITION, moving);
         group
+    }
+
+    /// The clock of a node that was down at this time, milliseconds.
+    fn clock(down_at: u64) -> Clock {
+        Clock {
+            node: 1,
+            down_at: down_at * MILLISECOND,
+        }
     }
 
     #[test]
@@ -265,20 +281,27 @@ mod tests {
         let mut group = moving();
         let at = |group: &Group, milliseconds, down_at| {
             let now = milliseconds * MILLISECOND;
-            group.time_that_lasted(now, PARTITION, down_at * MILLISECOND)
+            group.time_that_lasted(now, PARTITION, clock(down_at))
         };
         assert_eq!(at(&group, 60, 0), Some(50 * MILLISECOND));
         assert_eq!(at(&group, 170, 0), None, "it may be over");
-        group.on_crash(100 * MILLISECOND, 0);
+        group.on_crash(100 * MILLISECOND, clock(0));
         assert_eq!(at(&group, 170, 100), Some(70 * MILLISECOND));
     }
 
     #[test]
     fn fence_of_a_time_that_was_over_may_be_committed_after_a_crash() {
         let mut group = moving();
-        group.on_crash(170 * MILLISECOND, 0);
+        group.on_crash(170 * MILLISECOND, clock(0));
         let at = 200 * MILLISECOND;
-        let lasted = group.time_that_lasted(at, PARTITION, 170 * MILLISECOND);
+        let lasted = group.time_that_lasted(at, PARTITION, clock(170));
         assert_eq!(lasted, None);
+        // Another node cannot have proposed it before its own time was over.
+        let other = Clock {
+            node: 2,
+            ..clock(170)
+        };
+        let lasted = group.time_that_lasted(at, PARTITION, other);
+        assert_eq!(lasted, Some(30 * MILLISECOND));
     }
 }

@@ -37,8 +37,8 @@ pub(crate) struct Groups {
     groups: BTreeMap<GroupKey, Group>,
     /// The highest id in each topic.
     ids: BTreeMap<(StreamId, TopicId), ConsumerGroupId>,
-    /// When the node was last known to be down: deadlines begin anew after that.
-    down_at: u64,
+    /// When each node was last known to be down: its deadlines begin anew after that.
+    down_at: BTreeMap<usize, u64>,
 }
 
 /// One group, also after its end.
@@ -114,13 +114,21 @@ struct Clean {
     released: bool,
 }
 
+/// Who counts the time of a move.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    node: usize,
+    /// When it was last known to be down.
+    down_at: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Moving {
     since: Timestamp,
     /// When it was first seen, nanoseconds.
     seen: u64,
-    /// Its time was over in a process that is gone, which may have proposed its fence.
-    was_over: bool,
+    /// The nodes in whose processes that are gone its time was over: they may have proposed its fence.
+    was_over: u8,
 }
 
 impl Span {
@@ -139,12 +147,20 @@ impl Span {
 }
 
 impl Groups {
-    /// The node is down from now on.
-    pub(crate) fn on_crash(&mut self, now: u64) {
+    /// A node is down from now on.
+    pub(crate) fn on_crash(&mut self, now: u64, node: usize) {
+        let clock = self.clock_of(node);
         for group in self.groups.values_mut() {
-            group.on_crash(now, self.down_at);
+            group.on_crash(now, clock);
         }
-        self.down_at = now;
+        self.down_at.insert(node, now);
+    }
+
+    fn clock_of(&self, node: usize) -> Clock {
+        Clock {
+            node,
+            down_at: self.down_at.get(&node).copied().unwrap_or(0),
+        }
     }
 
     /// All epochs that there are or were of a partition in a group, the latest last.

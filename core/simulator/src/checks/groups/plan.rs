@@ -327,7 +327,7 @@ impl Group {
                 let begins = Moving {
                     since: moving.since,
                     seen: run.now,
-                    was_over: false,
+                    was_over: 0,
                 };
                 let known = self.moving.entry(partition).or_insert(begins);
                 if known.since != moving.since {
