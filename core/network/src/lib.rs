@@ -9,6 +9,7 @@ mod buffers;
 mod connection;
 mod decoder;
 mod inbox;
+mod links;
 mod listener;
 mod mesh;
 mod notify;
@@ -18,6 +19,10 @@ pub use connection::{
     CloseReason, ConnectionId, Connections, Event, Limits, SendOutcome, Statistics,
 };
 pub use inbox::{Inbox, InboxSender, inbox};
+pub use links::{
+    Difference, HandshakeError, LINK_VERSION, LinkLimits, LinkNews, LinkOrders, LinkSecret,
+    LinkStatistics, LinkThreads, Links, Membership, NewLink, PeerNode, RefusalText, Urgency,
+};
 pub use listener::{BindError, Listener, bind, bind_shards};
 pub use mesh::{Endpoint, mesh};
 pub use notify::Notify;

@@ -36,7 +36,8 @@ use socket2::SockRef;
 use wire::{FRAME_HEADER_SIZE, FRAME_SIZE_MAX};
 
 pub use self::events::{CloseReason, ConnectionId, Event, SendOutcome, Statistics};
-use self::{output::Output, signal::Signal, slots::Slots};
+use self::{output::Output, slots::Slots};
+pub(crate) use self::{reader::Input, signal::Signal, writer::write_all};
 use crate::{Listener, Notify, buffers::BufferPool};
 
 /// How much a connection may hold and how long it may take.

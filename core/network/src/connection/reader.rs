@@ -157,7 +157,7 @@ impl Shared {
 /// given, since more is waiting then. One of the frame's *own* size for a large frame, or for one that the
 /// client has not finished sending, so that the frame needs no copy and holds no other frame's memory.
 #[derive(Debug)]
-struct Input {
+pub(crate) struct Input {
     buffer: BytesMut,
     kind: Kind,
     /// Bytes that the next frame needs in all; a header's when that is not there yet.
@@ -184,7 +184,7 @@ impl Kind {
 }
 
 impl Input {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             buffer: BytesMut::new(),
             kind: Kind::Idle,
@@ -193,8 +193,22 @@ impl Input {
         }
     }
 
+    /// What was read and not taken off.
+    pub(crate) const fn buffer_mut(&mut self) -> &mut BytesMut {
+        &mut self.buffer
+    }
+
+    /// Says how many bytes the next frame needs in all.
+    pub(crate) const fn set_needed(&mut self, needed: usize) {
+        self.needed = needed;
+    }
+
     /// One read, into the buffer that suits. 0 means that the peer closed its end.
-    async fn read(&mut self, mut socket: &TcpStream, pool: &BufferPool) -> io::Result<usize> {
+    pub(crate) async fn read(
+        &mut self,
+        mut socket: &TcpStream,
+        pool: &BufferPool,
+    ) -> io::Result<usize> {
         let end = self.prepare(pool);
         let start = self.buffer.len();
         let buffer = std::mem::take(&mut self.buffer);
@@ -249,7 +263,7 @@ impl Input {
         }
     }
 
-    fn release(&mut self, pool: &BufferPool) {
+    pub(crate) fn release(&mut self, pool: &BufferPool) {
         let buffer = std::mem::take(&mut self.buffer);
         let kind = std::mem::replace(&mut self.kind, Kind::Idle);
         if kind != Kind::Idle {

@@ -8,11 +8,11 @@ use std::{
 
 /// Where one task waits for a condition that other tasks of its thread bring about.
 #[derive(Debug, Default)]
-pub(super) struct Signal(RefCell<Option<Waker>>);
+pub(crate) struct Signal(RefCell<Option<Waker>>);
 
 impl Signal {
     /// Waits until `ready`; it is looked at again after each ring.
-    pub(super) async fn wait_until(&self, ready: impl Fn() -> bool) {
+    pub(crate) async fn wait_until(&self, ready: impl Fn() -> bool) {
         poll_fn(|context| {
             if ready() {
                 return Poll::Ready(());
@@ -30,7 +30,7 @@ impl Signal {
     }
 
     /// Says that the condition may have changed.
-    pub(super) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         let waker = self.0.take();
         if let Some(waker) = waker {
             waker.wake();

@@ -60,6 +60,19 @@ async fn write_pieces(
     Ok(())
 }
 
+/// Writes everything.
+pub(crate) async fn write_all(socket: &TcpStream, mut pieces: Vec<Bytes>) -> io::Result<()> {
+    while !pieces.is_empty() {
+        let (written, left) = write_some(socket, pieces).await;
+        pieces = left;
+        match written? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => advance(&mut pieces, written),
+        }
+    }
+    Ok(())
+}
+
 async fn write_some(
     mut socket: &TcpStream,
     mut pieces: Vec<Bytes>,

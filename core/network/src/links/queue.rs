@@ -1,0 +1,145 @@
+//! What waits to be sent over one link.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::Urgency;
+
+/// Bytes that wait, above which what is urgent goes before them.
+const OVERTAKE: usize = 256 * 1024;
+
+/// Bytes of urgent frames that may wait, beside all others.
+const URGENT_MAX: usize = 1024 * 1024;
+
+/// Bytes of one write, and pieces; one frame may be larger.
+const WRITE_MAX: usize = 1024 * 1024;
+const PIECES_MAX: usize = 256;
+
+/// Whole frames, in order; urgent ones overtake when much waits.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    urgent: VecDeque<Vec<Bytes>>,
+    urgent_bytes: usize,
+    others: VecDeque<Vec<Bytes>>,
+    bytes: usize,
+}
+
+impl Queue {
+    /// Queues a frame unless there is no room for it; `room` is for those that are not urgent, bytes. A frame
+    /// that nothing waits before is always taken, however large.
+    pub(super) fn push(&mut self, frame: Vec<Bytes>, urgency: Urgency, room: usize) -> bool {
+        let size: usize = frame.iter().map(Bytes::len).sum();
+        if urgency == Urgency::High && self.bytes > OVERTAKE {
+            if self.urgent_bytes + size > URGENT_MAX {
+                return false;
+            }
+            self.urgent_bytes += size;
+            self.urgent.push_back(frame);
+            return true;
+        }
+        if self.bytes > 0 && self.bytes + size > room {
+            return false;
+        }
+        self.bytes += size;
+        self.others.push_back(frame);
+        true
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.urgent.is_empty() && self.others.is_empty()
+    }
+
+    /// Takes whole frames for the next write, the urgent ones first.
+    pub(super) fn take(&mut self) -> Vec<Bytes> {
+        let mut pieces = Vec::new();
+        let mut size = 0;
+        loop {
+            let from_urgent = !self.urgent.is_empty();
+            let queue = match from_urgent {
+                true => &mut self.urgent,
+                false => &mut self.others,
+            };
+            let Some(frame) = queue.front() else {
+                return pieces;
+            };
+            let bytes: usize = frame.iter().map(Bytes::len).sum();
+            let is_full = size + bytes > WRITE_MAX || pieces.len() + frame.len() > PIECES_MAX;
+            if size > 0 && is_full {
+                return pieces;
+            }
+            size += bytes;
+            match from_urgent {
+                true => self.urgent_bytes -= bytes,
+                false => self.bytes -= bytes,
+            }
+            pieces.extend(queue.pop_front().into_iter().flatten());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(letter: u8, size: usize) -> Vec<Bytes> {
+        vec![Bytes::from(vec![letter; size])]
+    }
+
+    fn letters(queue: &mut Queue) -> Vec<u8> {
+        queue.take().iter().map(|piece| piece[0]).collect()
+    }
+
+    #[test]
+    fn order_is_kept_while_little_waits() {
+        let mut queue = Queue::default();
+        assert!(queue.push(frame(1, 1_000), Urgency::Normal, 1 << 20));
+        assert!(queue.push(frame(2, 100), Urgency::High, 1 << 20));
+        assert!(queue.push(frame(3, 100), Urgency::Normal, 1 << 20));
+        assert_eq!(letters(&mut queue), [1, 2, 3]);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn urgent_frame_waits_for_one_write_at_most() {
+        let mut queue = Queue::default();
+        for _ in 0..10 {
+            assert!(queue.push(frame(1, WRITE_MAX / 2), Urgency::Normal, 64 << 20));
+        }
+        assert_eq!(letters(&mut queue), [1, 1]);
+        assert!(queue.push(frame(2, 100), Urgency::High, 64 << 20));
+        assert_eq!(letters(&mut queue), [2, 1]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_dropped_whole_and_urgent_frames_still_fit() {
+        let mut queue = Queue::default();
+        let room = 1 << 20;
+        assert!(
+            queue.push(frame(1, 2 * room), Urgency::Normal, room),
+            "alone"
+        );
+        assert!(!queue.push(frame(2, 1), Urgency::Normal, room));
+        assert!(queue.push(frame(3, 1), Urgency::High, room));
+        let urgent = (0..).take_while(|_| queue.push(frame(4, 100_000), Urgency::High, room));
+        assert_eq!(urgent.count(), 10);
+        let taken: Vec<Bytes> = std::iter::from_fn(|| Some(queue.take()))
+            .take_while(|pieces| !pieces.is_empty())
+            .flatten()
+            .collect();
+        assert_eq!(taken.len(), 12);
+        assert!(queue.push(frame(1, room), Urgency::Normal, room));
+    }
+
+    #[test]
+    fn pieces_of_a_frame_stay_together() {
+        let mut queue = Queue::default();
+        for _ in 0..3 {
+            let frame = vec![Bytes::from_static(b"head"), Bytes::from(vec![0; WRITE_MAX])];
+            assert!(queue.push(frame, Urgency::Normal, 64 << 20));
+        }
+        for _ in 0..3 {
+            assert_eq!(queue.take().len(), 2);
+        }
+    }
+}
