@@ -55,6 +55,20 @@ fn replica(group: u16, note: &vsr::Note) {
                 "prepare dropped: it was not part of the installed journal"
             );
         }
+        vsr::Note::CheckpointWanted { op } => {
+            tracing::info!(
+                group,
+                op = op.0,
+                "what is missing here is in checkpoints only: one is fetched"
+            );
+        }
+        vsr::Note::CheckpointInstalled { op } => {
+            tracing::info!(
+                group,
+                op = op.0,
+                "a checkpoint of another node is installed"
+            );
+        }
         vsr::Note::Recovered { checkpoint, op } => {
             tracing::debug!(group, checkpoint = checkpoint.0, op = op.0, "journal read");
         }

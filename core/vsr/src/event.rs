@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use wire::{ClientId, Op, PrepareHeader, ReplicaId, RequestNumber, SessionNumber, View};
 
-use crate::{Ignore, Message, OutOfService, Superblock};
+use crate::{Checkpoint, Ignore, Message, OutOfService, Superblock};
 
 /// One replicated entry: the header that names it and its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +94,12 @@ pub enum Input {
         /// The last op that it contains.
         op: Op,
     },
+    /// A checkpoint of another replica, which [`Replica::wanted_checkpoint`] wanted, is durable here,
+    /// segments and snapshot: a restart would find it. Every [`Effect::Apply`] that was taken is reported.
+    /// If it is of use, [`Effect::ReplaceState`] follows.
+    ///
+    /// [`Replica::wanted_checkpoint`]: crate::Replica::wanted_checkpoint
+    CheckpointFetched(Checkpoint),
     /// What [`Effect::ReadPrepare`] asked for; none when it is not in the journal any more.
     PrepareRead {
         /// The op.
@@ -135,6 +141,22 @@ pub enum Effect {
         checksum: u128,
         /// Who asks for it.
         to: ReplicaId,
+    },
+    /// Fetch a checkpoint that contains this op from another replica, whichever, and make it durable, then
+    /// report [`Input::CheckpointFetched`]. As long as [`Replica::wanted_checkpoint`] says so: it may be had
+    /// otherwise.
+    ///
+    /// [`Replica::wanted_checkpoint`]: crate::Replica::wanted_checkpoint
+    FetchCheckpoint {
+        /// The op.
+        at_least: Op,
+        /// Somebody who has one.
+        from: ReplicaId,
+    },
+    /// From here on the state machine is that of the checkpoint that was fetched.
+    ReplaceState {
+        /// Its op.
+        op: Op,
     },
     /// Make a superblock durable, then report [`Input::SuperblockWritten`].
     WriteSuperblock(Superblock),
@@ -251,6 +273,16 @@ pub enum Note {
         first: Op,
         /// The last.
         last: Op,
+    },
+    /// What is missing here is in nobody's journal any more: a checkpoint is fetched (VRR §5.2).
+    CheckpointWanted {
+        /// It must contain this op.
+        op: Op,
+    },
+    /// The state is that of a checkpoint of another replica.
+    CheckpointInstalled {
+        /// Its op.
+        op: Op,
     },
     /// The replica has read its disk.
     Recovered {

@@ -45,7 +45,8 @@ pub enum Ignore {
     ProbeRoundOver,
     /// The completion of a write of a prepare that is not in the journal.
     WriteUnknown,
-    /// The completion of a checkpoint that was not begun, or was begun anew.
+    /// The completion of a checkpoint that was not begun, or was begun anew; or one of another replica that
+    /// is not wanted any more.
     CheckpointUnknown,
     /// Its view cannot be.
     ViewInvalid,
@@ -63,6 +64,8 @@ pub enum Ignore {
     PrepareUnwanted,
     /// The primary has heard from no quorum for too long, and leads no more (V17).
     Abdicated,
-    /// State transfer is not part of this replica.
-    StateTransferUnsupported,
+    /// What is said to be gone is not missing here, or is in no checkpoint there.
+    GoneUnwanted,
+    /// A checkpoint is being fetched already.
+    GoneRepeated,
 }

@@ -3,7 +3,7 @@
 //! [`Replica`] takes an [`Input`] and hands out [`Effect`]s. It performs no I/O, knows no clock and no
 //! randomness, and never fails: a bad message is ignored with a named reason ([`Ignore`]).
 //! It refuses to guess: what was durable and cannot be read takes it out of service ([`OutOfService`]).
-//! State transfer has its messages and states here; a replica ignores and counts the messages.
+//! What others have in checkpoints only, it has the shell fetch ([`Effect::FetchCheckpoint`]).
 //!
 //! | message | source | target | section |
 //! | --- | --- | --- | --- |
@@ -15,7 +15,7 @@
 //! | start_view | new primary | backups | VRR §4.2 |
 //! | request_start_view | any | primary | instead of VRR §4.3 |
 //! | view_probe, view_probe_ok | primary; backup | backups; primary | VRR §6.3, without leases |
-//! | request_checkpoint, checkpoint_offer, request_chunk, chunk, gone | any; whoever is asked | any; who asked | VRR §5.2 |
+//! | gone | whoever is asked | who asked | VRR §5.2 |
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(
@@ -49,9 +49,9 @@ pub use constants::{
 pub use event::{Effect, Input, Note, Origin, Prepare, Refusal, Request, Token};
 pub use ignore::Ignore;
 pub use message::{
-    CheckpointOffer, Chunk, Commit, CommitOk, DoViewChange, Gone, Message, PrepareMessage,
-    PrepareOk, RequestCheckpoint, RequestChunk, RequestPrepare, RequestStartView, RequestedPrepare,
-    StartView, StartViewChange, SuffixReport, ViewProbe, ViewProbeOk,
+    Commit, CommitOk, DoViewChange, Gone, Message, PrepareMessage, PrepareOk, RequestPrepare,
+    RequestStartView, RequestedPrepare, StartView, StartViewChange, SuffixReport, ViewProbe,
+    ViewProbeOk,
 };
 pub use primary::primary_of;
 pub use quorum::quorum;

@@ -5,7 +5,6 @@
 
 use alloc::vec::Vec;
 
-use bytes::Bytes;
 use wire::{Op, PrepareHeader, ReplicaId, View};
 
 use crate::{ChainPoint, Prepare};
@@ -37,15 +36,7 @@ pub enum Message {
     ViewProbe(ViewProbe),
     /// It is.
     ViewProbeOk(ViewProbeOk),
-    /// VRR §5.2: asks for the newest checkpoint.
-    RequestCheckpoint(RequestCheckpoint),
-    /// Describes the newest checkpoint.
-    CheckpointOffer(CheckpointOffer),
-    /// Asks for a part of an offered checkpoint.
-    RequestChunk(RequestChunk),
-    /// A part of an offered checkpoint.
-    Chunk(Chunk),
-    /// The checkpoint or the prepare asked for is no longer kept.
+    /// VRR §5.2: the prepare asked for is no longer kept.
     Gone(Gone),
 }
 
@@ -230,70 +221,14 @@ pub struct ViewProbeOk {
     pub round: u64,
 }
 
-/// Asks for the newest checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestCheckpoint {
-    /// Who asks.
-    pub replica: ReplicaId,
-    /// Its view.
-    pub view: View,
-    /// An older checkpoint than this is of no use.
-    pub at_least: Op,
-}
-
-/// Describes a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CheckpointOffer {
-    /// Who has it.
-    pub replica: ReplicaId,
-    /// Its view.
-    pub view: View,
-    /// The last op that it contains, with its checksum.
-    pub checkpoint: ChainPoint,
-    /// Bytes of the snapshot.
-    pub size_bytes: u64,
-    /// XXH3-128 of the snapshot.
-    pub snapshot_checksum: u128,
-}
-
-/// Asks for a part of a snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestChunk {
-    /// Who asks.
-    pub replica: ReplicaId,
-    /// Its view.
-    pub view: View,
-    /// The checkpoint.
-    pub checkpoint: Op,
-    /// Where the part starts, in bytes.
-    pub position: u64,
-}
-
-/// A part of a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chunk {
-    /// Who has it.
-    pub replica: ReplicaId,
-    /// Its view.
-    pub view: View,
-    /// The checkpoint.
-    pub checkpoint: Op,
-    /// Where the part starts, in bytes.
-    pub position: u64,
-    /// XXH3-64 of the part.
-    pub checksum: u64,
-    /// The part.
-    pub bytes: Bytes,
-}
-
-/// What was asked for is no longer kept; the sender's newest checkpoint contains it.
+/// The prepare asked for is no longer kept; the sender's newest checkpoint contains it, if it reaches that far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone {
     /// Who says so.
     pub replica: ReplicaId,
     /// Its view.
     pub view: View,
-    /// The op of the prepare or checkpoint asked for.
+    /// The op of the prepare asked for.
     pub op: Op,
     /// The sender's newest checkpoint.
     pub checkpoint: Op,
@@ -314,10 +249,6 @@ macro_rules! each_message {
             Message::RequestStartView(it) => it.$field,
             Message::ViewProbe(it) => it.$field,
             Message::ViewProbeOk(it) => it.$field,
-            Message::RequestCheckpoint(it) => it.$field,
-            Message::CheckpointOffer(it) => it.$field,
-            Message::RequestChunk(it) => it.$field,
-            Message::Chunk(it) => it.$field,
             Message::Gone(it) => it.$field,
         }
     };

@@ -5,7 +5,8 @@
 pub(crate) const V1: bool = cfg!(feature = "mutation-v1");
 /// log_view advances when the view before is left, not when the new journal is installed.
 pub(crate) const V2: bool = cfg!(feature = "mutation-v2");
-/// As in VRR §5.2: the own journal is cut to what is committed before the new one is here.
+/// As in VRR §5.2: the own journal is cut to what is committed before the new one, or the checkpoint that
+/// takes its place, is here.
 pub(crate) const V3: bool = cfg!(feature = "mutation-v3");
 /// The longest journal is chosen, whatever its log_view.
 pub(crate) const V4: bool = cfg!(feature = "mutation-v4");
@@ -25,5 +26,7 @@ pub(crate) const V10: bool = cfg!(feature = "mutation-v10");
 pub(crate) const V11: bool = cfg!(feature = "mutation-v11");
 /// Duplicates are recognised neither at admission nor at apply.
 pub(crate) const V14: bool = cfg!(feature = "mutation-v14");
+/// The journal is recycled up to the own checkpoint, whatever others have.
+pub(crate) const V15: bool = cfg!(feature = "mutation-v15");
 /// A primary that nobody answers goes on.
 pub(crate) const V17: bool = cfg!(feature = "mutation-v17");

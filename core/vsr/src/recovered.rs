@@ -168,12 +168,18 @@ impl Recovered {
             op: header.op(),
             checksum: header.checksum,
         });
-        let mut prepares = frames.back_from(installed, checkpoint.anchor().point)?;
+        let base = checkpoint.anchor().point;
+        let mut prepares = match frames.back_from(installed, base) {
+            // A checkpoint of another replica is here, and the superblock that installs it is not: what was
+            // in its way came to nothing.
+            Err(OutOfService::PrepareUnchained { .. }) if base.op > named.op => Vec::new(),
+            found => found?,
+        };
         if superblock.view == superblock.log_view {
             let head = prepares.last().map_or(checkpoint.anchor(), anchor);
             frames.forward_from(head.point, superblock.view, &mut prepares)?;
         }
-        let older = frames.older_than(checkpoint.anchor().point);
+        let older = frames.older_than(base);
         let dropped = frames.by_point.into_keys().map(|(op, _)| op);
         let dropped = dropped.filter(|op| *op > checkpoint.op).collect();
         Ok(Chain {

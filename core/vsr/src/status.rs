@@ -15,7 +15,8 @@ pub enum Status {
     ViewChange,
     /// A fault may hide the head of its journal: no vote, no acknowledgement (V11).
     RecoveringHead,
-    /// Fetches a checkpoint from another replica (VRR §5.2).
+    /// Installs a checkpoint of another replica (VRR §5.2). While it is fetched, the replica goes on in the
+    /// status that it is in.
     StateTransfer,
     /// Serves nothing and takes part in nothing until somebody repairs its disk.
     OutOfService(OutOfService),

@@ -4,10 +4,10 @@
 use bytes::Bytes;
 use proptest::{collection::vec, prelude::any, prop_assert, proptest};
 use vsr::{
-    ChainPoint, CheckpointOffer, Chunk, Commit, CommitOk, Config, DoViewChange, Effect, Gone,
-    Input, Message, Origin, Prepare, PrepareMessage, PrepareOk, Recovered, Replica, Request,
-    RequestCheckpoint, RequestChunk, RequestPrepare, RequestStartView, RequestedPrepare, StartView,
-    StartViewChange, SuffixReport, Token, ViewProbe, ViewProbeOk,
+    ChainPoint, Commit, CommitOk, Config, DoViewChange, Effect, Gone, Input, Message, Origin,
+    Prepare, PrepareMessage, PrepareOk, Recovered, Replica, Request, RequestPrepare,
+    RequestStartView, RequestedPrepare, StartView, StartViewChange, SuffixReport, Token, ViewProbe,
+    ViewProbeOk,
 };
 use wire::{
     ClientId, ClusterId, ConsensusGroup, Op, PrepareHeader, ReplicaId, RequestNumber,
@@ -156,7 +156,7 @@ impl Draw<'_> {
     }
 
     fn other_message(&mut self, replica: ReplicaId, view: View) -> Message {
-        match self.small(9) {
+        match self.small(5) {
             0 => Message::StartViewChange(StartViewChange {
                 replica,
                 view: View(view.0 + u32::from(self.small(4))),
@@ -168,32 +168,6 @@ impl Draw<'_> {
                 replica,
                 view,
                 nonce: self.checksum(),
-            }),
-            4 => Message::RequestCheckpoint(RequestCheckpoint {
-                replica,
-                view,
-                at_least: self.op(),
-            }),
-            5 => Message::CheckpointOffer(CheckpointOffer {
-                replica,
-                view,
-                checkpoint: self.point(),
-                size_bytes: self.u64(),
-                snapshot_checksum: self.checksum(),
-            }),
-            6 => Message::RequestChunk(RequestChunk {
-                replica,
-                view,
-                checkpoint: self.op(),
-                position: self.u64(),
-            }),
-            7 => Message::Chunk(Chunk {
-                replica,
-                view,
-                checkpoint: self.op(),
-                position: self.u64(),
-                checksum: self.u64(),
-                bytes: self.bytes(),
             }),
             _ => Message::Gone(Gone {
                 replica,
@@ -333,7 +307,9 @@ impl Prompt {
                     to,
                     prepare: None,
                 },
+                Effect::ReplaceState { .. } => panic!("no checkpoint was fetched"),
                 Effect::Send { .. }
+                | Effect::FetchCheckpoint { .. }
                 | Effect::Reply { .. }
                 | Effect::Refuse { .. }
                 | Effect::Evict { .. }

@@ -112,6 +112,9 @@ impl Alone {
                 }
                 Effect::ReadPrepare { .. } => panic!("there is nobody who could ask"),
                 Effect::Send { .. } => panic!("there is nobody to send to"),
+                Effect::FetchCheckpoint { .. } | Effect::ReplaceState { .. } => {
+                    unreachable!("nothing is missing on one replica")
+                }
                 Effect::Refuse { .. }
                 | Effect::Evict { .. }
                 | Effect::ViewConfirmed { .. }

@@ -173,6 +173,11 @@ impl Member {
                 vsr::Effect::ViewConfirmed { token } => {
                     self.confirmations.answer(self.group, token, Ok(()));
                 }
+                // Nobody fetches checkpoints yet: the replica stays behind.
+                vsr::Effect::FetchCheckpoint { .. } => {}
+                vsr::Effect::ReplaceState { .. } => {
+                    unreachable!("no checkpoint is fetched")
+                }
                 vsr::Effect::StatusChanged => return Some(Event::StatusChanged),
             }
         }

@@ -72,7 +72,7 @@ impl Replica {
     }
 
     /// The highest op that the checkpoints of a quorum reach, as far as known.
-    fn checkpoint_quorum(&self) -> Op {
+    pub(super) fn checkpoint_quorum(&self) -> Op {
         let mut ops = self.checkpoints.clone();
         ops.sort_unstable();
         let others = ops.len() - usize::from(quorum(self.config.replica_count));

@@ -63,8 +63,29 @@ impl Target {
         self.installing.is_some_and(|written| written <= sequence)
     }
 
-    fn head(&self) -> Op {
+    /// The last op.
+    pub(super) fn head(&self) -> Op {
         self.headers.last().map_or(self.commit.op, |it| it.op())
+    }
+
+    /// Whether the superblock that installs it is on its way.
+    pub(super) const fn is_being_installed(&self) -> bool {
+        self.installing.is_some()
+    }
+
+    /// What was asked for before is of no use any more.
+    pub(super) fn asked_for_nothing(mut self) -> Self {
+        self.requested = Op(0);
+        self.arrived.clear();
+        self
+    }
+
+    /// Whether it goes through a committed op, or begins behind it.
+    pub(super) fn contains(&self, point: ChainPoint) -> bool {
+        let header = self.header(point.op);
+        point.op < self.commit.op
+            || self.commit == point
+            || header.is_some_and(|header| header.checksum == point.checksum)
     }
 
     fn header(&self, op: Op) -> Option<&PrepareHeader> {
@@ -165,6 +186,10 @@ impl Replica {
             Status::ViewChange | Status::RecoveringHead
         ));
         assert!(self.view_change.target.is_none());
+        if !target.contains(self.commit_point()) {
+            // A checkpoint has brought what a later view has committed.
+            return self.count_ignored(Ignore::VotesContradict);
+        }
         if mutation::V3 {
             self.journal.truncate(self.commit_chained);
         }
@@ -174,6 +199,9 @@ impl Replica {
 
     /// Goes on towards the journal of the view, as far as that is possible at this moment.
     pub(super) fn advance_target(&mut self) {
+        if self.status == Status::StateTransfer {
+            return;
+        }
         let Some(mut target) = self.view_change.target.take() else {
             return;
         };

@@ -113,7 +113,7 @@ impl Replica {
     }
 
     /// This replica was held up: whoever seems silent gets another interval.
-    fn be_patient(&mut self) {
+    pub(super) fn be_patient(&mut self) {
         if self.liveness.silence.is_running() {
             self.liveness.silence.start(self.now);
         }

@@ -17,6 +17,7 @@ use liveness::Liveness;
 use promises::Promises;
 use read_index::ReadIndex;
 use repair::Repair;
+use state_transfer::StateTransfer;
 use view_change::ViewChange;
 
 mod apply;
@@ -28,6 +29,7 @@ mod promises;
 mod read_index;
 mod recovery;
 mod repair;
+mod state_transfer;
 mod view_change;
 
 #[cfg(test)]
@@ -94,6 +96,7 @@ pub struct Replica {
     /// The checkpoint that is being written.
     checkpoint_begun: Option<ChainPoint>,
     repair: Repair,
+    state_transfer: StateTransfer,
     /// Of a primary with backups.
     heartbeat: Timeout,
     /// Of a backup: what the last heartbeat said is committed.
@@ -126,6 +129,7 @@ impl Replica {
                 registered,
             } => self.on_applied(op, reply, &ended, registered),
             Input::CheckpointWritten { op } => self.on_checkpoint_written(op),
+            Input::CheckpointFetched(checkpoint) => self.on_checkpoint_fetched(checkpoint),
             Input::PrepareRead { op, to, prepare } => self.on_prepare_read(op, to, prepare),
             Input::PrimaryLost => self.on_primary_lost(),
             Input::ConfirmView { token } => self.on_confirm_view(token),
@@ -246,11 +250,7 @@ impl Replica {
             Message::DoViewChange(it) => self.on_do_view_change(it),
             Message::StartView(it) => self.on_start_view(it),
             Message::RequestStartView(it) => self.on_request_start_view(it),
-            Message::RequestCheckpoint(_)
-            | Message::CheckpointOffer(_)
-            | Message::RequestChunk(_)
-            | Message::Chunk(_)
-            | Message::Gone(_) => self.count_ignored(Ignore::StateTransferUnsupported),
+            Message::Gone(it) => self.on_gone(it),
         }
     }
 
@@ -286,10 +286,8 @@ impl Replica {
                     self.vote();
                 }
             }
-            Status::Recovering
-            | Status::Normal
-            | Status::StateTransfer
-            | Status::OutOfService(_) => {}
+            Status::StateTransfer => self.finish_state_transfer(sequence),
+            Status::Recovering | Status::Normal | Status::OutOfService(_) => {}
         }
     }
 
@@ -304,6 +302,7 @@ impl Replica {
         self.status = Status::Normal;
         self.inherited = self.op();
         self.view_change.end(self.config.replica);
+        self.want_no_checkpoint();
         self.watch();
         self.note(Note::ViewEntered { view: self.view });
         self.effects.push_back(Effect::StatusChanged);

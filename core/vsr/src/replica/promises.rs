@@ -62,6 +62,13 @@ impl Promises {
         self.retain_suffix();
     }
 
+    /// The journal begins and ends at the checkpoint, `head`; it is still that of the same view.
+    pub(super) fn begin_journal(&mut self, head: Op) {
+        assert!(head == self.newest.checkpoint.op);
+        self.newest.head = head;
+        self.newest.suffix.clear();
+    }
+
     fn retain_suffix(&mut self) {
         let checkpoint = self.newest.checkpoint.op;
         self.newest.suffix.retain(|entry| entry.op > checkpoint);

@@ -7,7 +7,7 @@ use wire::{Op, Time, View};
 
 use super::{
     Config, Replica, liveness::Liveness, promises::Promises, read_index::ReadIndex, repair::Repair,
-    view_change::ViewChange,
+    state_transfer::StateTransfer, view_change::ViewChange,
 };
 use crate::{
     Checkpoint, Note, OutOfService, Recovered, Status, constants::HEARTBEAT_INTERVAL,
@@ -172,6 +172,7 @@ impl Replica {
             checkpoints,
             checkpoint_begun: None,
             repair: Repair::new(),
+            state_transfer: StateTransfer::default(),
             heartbeat: Timeout::stopped(HEARTBEAT_INTERVAL),
             heartbeat_commit: op,
             read_index: ReadIndex::default(),

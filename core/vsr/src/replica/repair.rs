@@ -36,6 +36,17 @@ impl Repair {
         *self = Self::new();
     }
 
+    /// Nothing is asked for any more, until something is found missing again.
+    pub(super) const fn stop(&mut self) {
+        self.requested = Op(0);
+        self.timeout.stop();
+    }
+
+    /// Whether `op` is known to exist in this view.
+    pub(super) fn is_wanted(&self, op: Op) -> bool {
+        op <= self.wanted
+    }
+
     /// `op` exists in this view.
     pub(super) fn want(&mut self, op: Op) {
         self.wanted = self.wanted.max(op);
@@ -45,7 +56,7 @@ impl Repair {
 impl Replica {
     /// Asks for what is missing, once: again when that has arrived, or its time is over.
     pub(super) fn repair_on(&mut self) {
-        if self.repair.wanted <= self.op() {
+        if self.repair.wanted <= self.op() || self.wanted_checkpoint().is_some() {
             self.repair.timeout.stop();
         } else if self.op() >= self.repair.requested || !self.repair.timeout.is_running() {
             self.request_missing();

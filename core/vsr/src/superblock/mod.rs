@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use wire::{DecodeError, Op, PREPARE_HEADER_SIZE, PrepareHeader, Problem, Reader, View, Writer};
 
+use crate::mutation;
+
 /// The version of the encoding.
 const VERSION: u32 = 1;
 
@@ -54,6 +56,9 @@ impl Superblock {
     /// durable on a quorum (V15).
     #[must_use]
     pub fn recyclable(&self) -> Op {
+        if mutation::V15 {
+            return self.checkpoint.op;
+        }
         self.checkpoint.op.min(self.checkpoint_quorum)
     }
 

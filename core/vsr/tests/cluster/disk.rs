@@ -13,6 +13,8 @@ pub(crate) enum Write {
     Prepare(Prepare),
     Superblock(Superblock),
     Checkpoint(Checkpoint, Vec<u128>),
+    /// Of another replica.
+    Fetched(Checkpoint, Vec<u128>),
 }
 
 /// The disk of one replica. Prepares are written one after the other, as the journal does it; superblocks
@@ -37,7 +39,9 @@ impl Disk {
     pub(crate) fn write(&mut self, write: Write) {
         match write {
             Write::Prepare(prepare) => self.writing_prepares.push_back(prepare),
-            Write::Superblock(_) | Write::Checkpoint(..) => self.writing_others.push_back(write),
+            Write::Superblock(_) | Write::Checkpoint(..) | Write::Fetched(..) => {
+                self.writing_others.push_back(write)
+            }
         }
     }
 
@@ -58,16 +62,30 @@ impl Disk {
         Some(match self.writing_others.pop_front()? {
             Write::Superblock(superblock) => {
                 let sequence = superblock.sequence;
+                let recyclable = superblock.recyclable();
+                self.prepares.retain(|it| it.header.op() > recyclable);
                 self.superblock = Some(superblock);
                 Input::SuperblockWritten { sequence }
             }
             Write::Checkpoint(checkpoint, ops) => {
                 let op = checkpoint.op;
-                self.checkpoint = Some((checkpoint, ops));
+                self.keep(checkpoint, ops);
                 Input::CheckpointWritten { op }
+            }
+            Write::Fetched(checkpoint, ops) => {
+                self.keep(checkpoint.clone(), ops);
+                Input::CheckpointFetched(checkpoint)
             }
             Write::Prepare(_) => unreachable!("prepares have a queue of their own"),
         })
+    }
+
+    /// The newest counts.
+    fn keep(&mut self, checkpoint: Checkpoint, ops: Vec<u128>) {
+        let newest = self.checkpoint.as_ref().map_or(Op(0), |(it, _)| it.op);
+        if checkpoint.op > newest {
+            self.checkpoint = Some((checkpoint, ops));
+        }
     }
 
     /// The process is killed: of what is on its way the first pieces arrive, or none.

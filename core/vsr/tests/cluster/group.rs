@@ -3,9 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use vsr::{
-    Config, Effect, Input, Message, Note, Origin, Prepare, Refusal, Replica, Status, Token, quorum,
-};
+use vsr::{Config, Effect, Input, Message, Note, Origin, Prepare, Refusal, Replica, Status, Token};
 use wire::{
     ClientId, ClusterId, ConsensusGroup, Op, ReplicaId, SessionNumber, Time, Timestamp, View,
 };
@@ -14,6 +12,7 @@ use crate::{
     clients::{self, Clients},
     disk::{Disk, Write},
     random::Random,
+    transfer::Fetch,
 };
 
 /// What happened, for the floors.
@@ -29,7 +28,6 @@ pub(crate) struct Counts {
     pub(crate) abdicated: u64,
     pub(crate) confirmed: u64,
     pub(crate) unknown: u64,
-    pub(crate) left_behind: u64,
     pub(crate) requests_executed: u64,
     pub(crate) requests_answered_again: u64,
     pub(crate) requests_joined: u64,
@@ -39,7 +37,17 @@ pub(crate) struct Counts {
     pub(crate) clocks_back: u64,
     pub(crate) endured: u64,
     pub(crate) heads_lost: u64,
-    pub(crate) stranded: u64,
+    pub(crate) fetches: u64,
+    pub(crate) fetches_given_up: u64,
+    pub(crate) transfers: u64,
+    pub(crate) transfers_elsewhere: u64,
+}
+
+impl Process {
+    /// Whether it has something to execute.
+    pub(crate) fn has_applies(&self) -> bool {
+        !self.applies.is_empty()
+    }
 }
 
 impl Counts {
@@ -54,7 +62,6 @@ impl Counts {
         self.abdicated += other.abdicated;
         self.confirmed += other.confirmed;
         self.unknown += other.unknown;
-        self.left_behind += other.left_behind;
         self.requests_executed += other.requests_executed;
         self.requests_answered_again += other.requests_answered_again;
         self.requests_joined += other.requests_joined;
@@ -64,7 +71,10 @@ impl Counts {
         self.clocks_back += other.clocks_back;
         self.endured += other.endured;
         self.heads_lost += other.heads_lost;
-        self.stranded += other.stranded;
+        self.fetches += other.fetches;
+        self.fetches_given_up += other.fetches_given_up;
+        self.transfers += other.transfers;
+        self.transfers_elsewhere += other.transfers_elsewhere;
     }
 }
 
@@ -81,8 +91,8 @@ pub(crate) struct Process {
     clock: u64,
     /// Microseconds by which its wall clock is ahead of that.
     pub(crate) wall: u64,
-    /// The others have recycled what it asked for: only a checkpoint of theirs could help.
-    is_left_behind: bool,
+    /// A checkpoint that it takes over.
+    pub(crate) fetch: Option<Fetch>,
 }
 
 #[derive(Debug)]
@@ -204,10 +214,6 @@ impl Group {
         self.members[usize::from(replica)].process.as_ref()
     }
 
-    pub(crate) fn is_left_behind(&self, replica: u8) -> bool {
-        self.process(replica).is_some_and(|it| it.is_left_behind)
-    }
-
     /// The view in which a replica is in normal status.
     pub(crate) fn normal_view(&self, replica: u8) -> Option<View> {
         let replica = &self.process(replica)?.replica;
@@ -241,7 +247,7 @@ impl Group {
             paused_until: 0,
             clock,
             wall: 0,
-            is_left_behind: false,
+            fetch: None,
         };
         let has_resumed = process.replica.status() == Status::ViewChange;
         member.process = Some(process);
@@ -291,11 +297,6 @@ impl Group {
             monotonic: now + process.clock,
             wall: Timestamp(now / 1_000 + process.clock / 1_000 + process.wall),
         };
-        if let Input::Message(Message::Gone(gone)) = &input
-            && gone.op > process.replica.commit_min()
-        {
-            process.is_left_behind = true;
-        }
         process.replica.handle(time, input);
         self.carry_out(replica);
         self.check(replica);
@@ -317,8 +318,11 @@ impl Group {
             Effect::Send { to, message } => self.send(ReplicaId(replica), to, message),
             Effect::WritePrepare(prepare) => member.disk.write(Write::Prepare(prepare)),
             Effect::WriteSuperblock(superblock) => {
-                member.disk.write(Write::Superblock(superblock));
+                member.disk.write(Write::Superblock(superblock.clone()));
+                self.check_recyclable(&superblock);
             }
+            Effect::FetchCheckpoint { from, .. } => self.begin_fetch(replica, from),
+            Effect::ReplaceState { op } => self.replace_state(replica, op),
             Effect::ReadPrepare { op, checksum, to } => {
                 self.counts.read += 1;
                 let prepare = member.disk.read(op, checksum);
@@ -481,6 +485,10 @@ impl Group {
             return false;
         }
         match member.disk.finish_one(&mut self.random) {
+            Some(Input::CheckpointFetched(checkpoint)) => {
+                self.hand_in(replica, checkpoint);
+                true
+            }
             Some(input) => {
                 self.handle(replica, input);
                 true
@@ -489,11 +497,10 @@ impl Group {
         }
     }
 
-    fn apply(&mut self, replica: u8) {
+    pub(crate) fn apply(&mut self, replica: u8) {
         let member = &mut self.members[usize::from(replica)];
         let process = member.process.as_mut().expect("it has something to apply");
         let (prepare, token) = process.applies.pop_front().expect("the same");
-        process.is_left_behind = false;
         let header = prepare.header;
         let op = header.op();
         self.execute(replica, op, header.checksum, header.timestamp());
@@ -515,6 +522,22 @@ impl Group {
             registered: is_register,
         };
         self.handle(replica, applied);
+    }
+
+    /// The state is that of the checkpoint that was fetched.
+    fn replace_state(&mut self, replica: u8, op: Op) {
+        let member = &mut self.members[usize::from(replica)];
+        let process = member.process.as_mut().expect("it has just spoken");
+        assert!(process.applies.is_empty());
+        let (checkpoint, state) = member.disk.checkpoint.clone().expect("it was fetched");
+        assert_eq!(checkpoint.op, op);
+        assert!(op > Op(process.state.len() as u64), "states do not go back");
+        process.state = state;
+        self.counts.transfers += 1;
+        for (op, checksum) in (1..).map(Op).zip(&process.state) {
+            let first = self.committed.get(&op);
+            assert_eq!(first.map(|it| it.checksum), Some(*checksum), "of {op:?}");
+        }
     }
 
     /// A replica has come to `op`; every other one must find the same there.
@@ -614,38 +637,32 @@ impl Group {
         serving.max_by_key(|replica| self.process(*replica).map(|it| it.replica.view()))
     }
 
-    /// Those that can follow: nobody whose missing prepares are gone.
-    fn followers(&self) -> Vec<&Process> {
-        let processes = self.members.iter().flat_map(|member| &member.process);
-        processes.filter(|it| !it.is_left_behind).collect()
-    }
-
-    /// Whether too few can follow to be a quorum.
-    pub(crate) fn is_stranded(&self) -> bool {
-        self.followers().len() < usize::from(quorum(self.replica_count))
+    fn processes(&self) -> Vec<&Process> {
+        self.members
+            .iter()
+            .flat_map(|member| &member.process)
+            .collect()
     }
 
     /// Everything acknowledged is in every state, and all states are the same.
-    pub(crate) fn assert_whole(&mut self) {
-        let followers = self.followers();
-        let first = &followers[0].state;
-        for other in &followers {
+    pub(crate) fn assert_whole(&self) {
+        let processes = self.processes();
+        let first = &processes[0].state;
+        for other in &processes {
             assert_eq!(&other.state, first);
             let sessions = other.replica.client_sessions();
-            assert_eq!(sessions, followers[0].replica.client_sessions(), "V14");
+            assert_eq!(sessions, processes[0].replica.client_sessions(), "V14");
         }
-        let left_behind = u64::from(self.replica_count) - followers.len() as u64;
         for (token, op) in &self.answered {
             assert!(op.0 <= first.len() as u64, "{token:?} was lost with {op:?}");
         }
-        self.counts.left_behind += left_behind;
     }
 
     /// Whether all replicas are in normal status in one view with the same ops executed.
     pub(crate) fn is_at_rest(&self) -> bool {
-        let all: Vec<_> = self.followers().iter().map(|it| &it.replica).collect();
+        let all: Vec<_> = self.processes().iter().map(|it| &it.replica).collect();
         let first = all[0];
-        all.len() >= usize::from(quorum(self.replica_count))
+        all.len() == usize::from(self.replica_count)
             && all.iter().all(|it| {
                 it.status() == Status::Normal
                     && it.view() == first.view()

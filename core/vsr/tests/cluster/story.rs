@@ -24,9 +24,8 @@ pub(crate) fn tell(mut group: Group, seed: u64) -> Counts {
         endure(&mut group);
     }
     heal(&mut group);
-    if finish(&mut group) {
-        group.assert_whole();
-    }
+    finish(&mut group);
+    group.assert_whole();
     group.counts
 }
 
@@ -72,6 +71,9 @@ fn step(group: &mut Group) {
         for _ in 0..group.random.below(6) {
             group.work(replica);
         }
+        if group.random.percent(20) {
+            group.fetch(replica);
+        }
     }
     group.clients_act(true);
     match group.random.below(10) {
@@ -92,7 +94,7 @@ fn step(group: &mut Group) {
         }
         8 => {
             let replica = any(group);
-            if group.random.percent(4) {
+            if group.random.percent(12) {
                 group.checkpoint(replica);
             }
         }
@@ -103,7 +105,7 @@ fn step(group: &mut Group) {
 /// Something bad begins or ends.
 fn trouble(group: &mut Group) {
     let replica = any(group);
-    match group.random.below(17) {
+    match group.random.below(18) {
         0 | 1 => {
             if group.is_up(replica) {
                 group.crash(replica);
@@ -165,6 +167,8 @@ fn trouble(group: &mut Group) {
         12 => set_clock(group, replica),
         13 => group.handle(replica, Input::PrimaryLost),
         14 if group.loses_heads => lose_head(group, replica),
+        // Whoever is away or behind has to do with a checkpoint.
+        15 => (0..group.replica_count).for_each(|replica| group.checkpoint(replica)),
         _ => group.cut.clear(),
     }
 }
@@ -232,11 +236,7 @@ fn endure(group: &mut Group) {
     let mut since = group.now;
     let mut answered = group.answered.len();
     while group.now < since + 5_000 * MILLISECOND || group.answered.len() == answered {
-        // Nobody but a checkpoint could help those.
         let healthy = (0..group.replica_count).filter(|it| !afflicted.contains(it));
-        if healthy.clone().any(|replica| group.is_left_behind(replica)) {
-            return;
-        }
         assert!(
             group.now < deadline,
             "with {afflicted:?} lost the others do not serve in one view:\n{}",
@@ -251,6 +251,7 @@ fn endure(group: &mut Group) {
         group.pass(4 * MILLISECOND);
         for replica in 0..group.replica_count {
             while group.work(replica) {}
+            group.fetch(replica);
         }
         group.clients_act(true);
         let leaders = group.leaders();
@@ -306,16 +307,11 @@ fn heal(group: &mut Group) {
 }
 
 /// The group elects, commits, and all replicas come to rest in one view, within a time that no story
-/// should need: many view changes, each with a longer time than the one before. False when that is not
-/// possible: lost heads have left the only copy of an op in a checkpoint, which nobody can fetch.
-fn finish(group: &mut Group) -> bool {
+/// should need: many view changes, each with a longer time than the one before.
+fn finish(group: &mut Group) {
     let deadline = group.now + 30_000 * MILLISECOND;
     let before = group.answered.len();
     while !(group.is_at_rest() && group.answered.len() > before && group.clients.are_content()) {
-        if group.now >= deadline && group.counts.heads_lost > 1 && group.is_stranded() {
-            group.counts.stranded += 1;
-            return false;
-        }
         assert!(
             group.now < deadline,
             "the group does not come to rest:\n{}",
@@ -324,6 +320,7 @@ fn finish(group: &mut Group) -> bool {
         group.pass(MILLISECOND);
         for replica in 0..group.replica_count {
             while group.work(replica) {}
+            group.fetch(replica);
         }
         group.clients_act(false);
         if let Some(leader) = group.leader()
@@ -333,5 +330,4 @@ fn finish(group: &mut Group) -> bool {
             group.request(leader);
         }
     }
-    true
 }

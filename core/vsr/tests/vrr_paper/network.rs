@@ -288,6 +288,8 @@ impl Network {
                 }
                 Effect::ReadPrepare { op, .. } => panic!("{op:?} is in memory"),
                 Effect::Note(note) => self.notes.push((ReplicaId(replica), note)),
+                // The test itself hands the checkpoint in.
+                Effect::FetchCheckpoint { .. } | Effect::ReplaceState { .. } => {}
                 Effect::Evict { .. } | Effect::StatusChanged => {}
             }
         }

@@ -1,7 +1,7 @@
-//! What takes the place of §5.2, state transfer. A replica that is behind fetches prepare by prepare; a
-//! checkpoint of another replica is not fetched: one that the others cannot help says so.
+//! What takes the place of §5.2, state transfer. A replica that is behind fetches prepare by prepare; and a
+//! checkpoint where the others have what it misses in no journal any more.
 
-use vsr::{Gone, Ignore, Input, Message, Note, Origin, RequestPrepare, Status, Token};
+use vsr::{Gone, Input, Message, Note, Origin, RequestPrepare, Status, Token};
 use wire::{Op, ReplicaId, View};
 
 use crate::network::{Network, Outcome};
@@ -102,21 +102,45 @@ fn replica_that_missed_a_view_change_and_many_ops_catches_up() {
     assert_eq!(network.outcomes[&Token(50)], Outcome::Reply(Op(41)));
 }
 
-/// When the others keep a prepare no more, the paper hands over the application's state. That is not here:
-/// the answer is counted by name, and the replica stays behind.
+/// When the others keep a prepare no more, a checkpoint is fetched: the paper's application state. The paper's
+/// replica would have cut its journal before it asks; here nothing changes until the checkpoint is durable
+/// (V3), and then one superblock changes everything.
 #[test]
-fn replica_whose_missing_ops_are_gone_stays_behind() {
+fn replica_whose_missing_ops_are_gone_takes_over_a_checkpoint() {
     let mut network = Network::new(3);
+    for op in 1..=3 {
+        network.request(0, op, Origin::Internal);
+        network.lose_to(2);
+        network.deliver_to(1);
+        network.finish_writes(0);
+        network.finish_writes(1);
+        network.deliver_to(0);
+        network.execute(0);
+    }
+    let checkpoint = network.nodes[0].replica.begin_checkpoint();
+    assert_eq!(checkpoint.op, Op(3));
+    // It hears of op 4, asks for what comes before, and is told that this is gone.
+    network.request(0, 4, Origin::Internal);
+    network.deliver_to(2);
     let gone = Gone {
         replica: ReplicaId(0),
         view: View(0),
         op: Op(1),
-        checkpoint: Op(9),
+        checkpoint: Op(3),
     };
     network.handle(2, Input::Message(Message::Gone(gone)));
-    let ignored = (
-        ReplicaId(2),
-        Note::Ignored(Ignore::StateTransferUnsupported),
-    );
-    assert_eq!(network.notes.last(), Some(&ignored));
+    let wanted = Note::CheckpointWanted { op: Op(1) };
+    assert_eq!(network.notes.last(), Some(&(ReplicaId(2), wanted)));
+    assert_eq!(network.node(2).replica.status(), Status::Normal);
+
+    network.handle(2, Input::CheckpointFetched(checkpoint));
+    assert_eq!(network.node(2).replica.status(), Status::StateTransfer);
+    network.messages.clear();
+    network.finish_writes(2);
+    assert_eq!(network.node(2).replica.status(), Status::Normal);
+    assert_eq!(network.node(2).replica.commit_min(), Op(3));
+    network.settle();
+    let executed = &network.node(2).executed;
+    assert_eq!(executed.len(), 1);
+    assert_eq!(executed[0].header.op(), Op(4));
 }

@@ -2,13 +2,12 @@
 
 use std::{vec, vec::Vec};
 
-use bytes::Bytes;
 use wire::{Op, ReplicaId, View};
 
 use super::{EMPTY, Fixture, chain, config, heartbeat, prepare_message, prepare_ok, superblock};
 use crate::{
-    CheckpointOffer, Chunk, Commit, CommitOk, Effect, Gone, Ignore, Message, Note, Recovered,
-    RequestCheckpoint, RequestChunk, ViewProbe, replica::promises::Promises,
+    Commit, CommitOk, Effect, Ignore, Message, Note, Recovered, ViewProbe,
+    replica::promises::Promises,
 };
 
 fn ignored(reason: Ignore) -> Vec<Effect> {
@@ -86,50 +85,4 @@ fn roles_are_told_apart() {
         checkpoint: Op(0),
     });
     assert_eq!(backup.message(ok), ignored(Ignore::NotPrimary));
-}
-
-#[test]
-fn state_transfer_is_refused_by_name() {
-    let mut backup = Fixture::started(1, 3);
-    let replica = ReplicaId(2);
-    let view = View(0);
-    let messages = [
-        Message::RequestCheckpoint(RequestCheckpoint {
-            replica,
-            view,
-            at_least: Op(1),
-        }),
-        Message::CheckpointOffer(CheckpointOffer {
-            replica,
-            view,
-            checkpoint: EMPTY,
-            size_bytes: 1,
-            snapshot_checksum: 1,
-        }),
-        Message::RequestChunk(RequestChunk {
-            replica,
-            view,
-            checkpoint: Op(1),
-            position: 0,
-        }),
-        Message::Chunk(Chunk {
-            replica,
-            view,
-            checkpoint: Op(1),
-            position: 0,
-            checksum: 0,
-            bytes: Bytes::new(),
-        }),
-        Message::Gone(Gone {
-            replica,
-            view,
-            op: Op(1),
-            checkpoint: Op(2),
-        }),
-    ];
-    for message in messages {
-        assert_eq!(message.replica(), replica);
-        let effects = backup.message(message);
-        assert_eq!(effects, ignored(Ignore::StateTransferUnsupported));
-    }
 }

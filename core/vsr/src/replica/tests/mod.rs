@@ -26,6 +26,7 @@ mod recovery;
 mod recovery_among_others;
 mod repair;
 mod sessions;
+mod state_transfer;
 mod view_change;
 
 const CLUSTER: ClusterId = ClusterId(7);
