@@ -18,7 +18,7 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
-pub use self::journal::{Journal, Resume};
+pub use self::journal::{FrameLocation, Journal, Resume};
 pub use event::{Config, Effect, FileId, FileSize, Input, UnitSize, identity};
 pub use layout::{FRAME_ALIGNMENT, FRAME_SIZE_MAX};
 pub use record::{Progress, Record, SuperblockRecord, Ticket};

@@ -19,11 +19,12 @@ use std::{
 
 use bytes::Bytes;
 use journal::{Effect, FileId, Input, Journal, Progress, Record};
-use wire::{ConsensusGroup, ShardId};
+use wire::{ConsensusGroup, Op, PrepareHeader, ShardId};
 
 use crate::{
     Error, Priority,
     journal_files::{JournalFile, path_of, prepare, zero},
+    journal_reads::{PrepareAnswer, PrepareRead, read_prepares},
     paths::journal_directory,
     priority,
 };
@@ -62,8 +63,8 @@ type Fatal = Arc<dyn Fn(Error) + Send + Sync>;
 #[derive(Debug)]
 pub struct JournalThread {
     handle: JournalHandle,
-    /// The journal's, then the one that makes its files.
-    threads: [JoinHandle<()>; 2],
+    /// The journal's, then the one that makes its files, then the one that reads them.
+    threads: [JoinHandle<()>; 3],
     priority: Priority,
 }
 
@@ -93,12 +94,46 @@ enum Message {
     Records(ShardId, Vec<Record>),
     Prepared(FileId),
     Suspend(ConsensusGroup),
+    Read(WantedPrepare),
     /// There is no space for the next file.
     Full,
     Stop,
 }
 
+/// A prepare that somebody asks for.
+struct WantedPrepare {
+    group: ConsensusGroup,
+    op: Op,
+    checksum: u128,
+    answer: PrepareAnswer,
+}
+
+impl std::fmt::Debug for WantedPrepare {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { group, op, .. } = self;
+        write!(f, "WantedPrepare({group}, {op})")
+    }
+}
+
 impl JournalHandle {
+    /// Reads the prepare with this checksum back, on a thread of its own. The answer is none when no file has
+    /// it any more, or its bytes are damaged.
+    pub fn read_prepare(
+        &self,
+        group: ConsensusGroup,
+        op: Op,
+        checksum: u128,
+        answer: impl FnOnce(Option<(PrepareHeader, Bytes)>) + Send + 'static,
+    ) {
+        let answer = Box::new(answer);
+        self.send(Message::Read(WantedPrepare {
+            group,
+            op,
+            checksum,
+            answer,
+        }));
+    }
+
     /// Hands over what a shard wants durable, in order. The vector is left empty.
     pub fn submit(&self, shard: ShardId, records: &mut Vec<Record>) {
         if !records.is_empty() {
@@ -189,6 +224,11 @@ impl JournalThread {
                 (directory.clone(), handle.clone(), Arc::clone(&fatal));
             move || make_files(&directory, &orders, &handle, &fatal)
         })?;
+        let (reads, wanted) = mpsc::channel();
+        let reader = spawn("journal-reads", &directory, {
+            let (directory, config) = (directory.clone(), *journal.config());
+            move || read_prepares(&directory, &config, &wanted)
+        })?;
         let thread = spawn("journal", &directory, {
             let (directory, handle) = (directory.clone(), handle.clone());
             let mut writer = Writer {
@@ -197,6 +237,7 @@ impl JournalThread {
                 journal,
                 listener,
                 files,
+                reads,
                 open: BTreeMap::new(),
             };
             move || {
@@ -210,7 +251,7 @@ impl JournalThread {
         let priority = is_ready.recv().unwrap_or(Priority::Normal);
         Ok(Self {
             handle,
-            threads: [thread, maker],
+            threads: [thread, maker, reader],
             priority,
         })
     }
@@ -333,6 +374,7 @@ struct Writer {
     journal: Journal,
     listener: Listener,
     files: Sender<Order>,
+    reads: Sender<PrepareRead>,
     open: BTreeMap<FileId, JournalFile>,
 }
 
@@ -387,10 +429,27 @@ impl Writer {
                 }
                 Message::Prepared(file) => self.journal.handle(Input::Prepared { file }),
                 Message::Suspend(group) => self.journal.handle(Input::Suspend { group }),
+                Message::Read(wanted) => self.locate(wanted),
                 Message::Full => {}
                 Message::Stop => *stopping = true,
             }
         }
+    }
+
+    /// Lets the reading thread look where this prepare may be.
+    fn locate(&self, wanted: WantedPrepare) {
+        let WantedPrepare {
+            group,
+            op,
+            checksum,
+            answer,
+        } = wanted;
+        // The receiver ends only when this thread has.
+        let _ = self.reads.send(PrepareRead {
+            places: self.journal.locate(group, op),
+            wanted: (group, op, checksum),
+            answer,
+        });
     }
 
     /// Writes a frame. Nearly always its flush is next, and goes with it.

@@ -9,6 +9,7 @@ mod directory;
 mod error;
 mod file_threads;
 mod journal_files;
+mod journal_reads;
 mod journal_thread;
 mod paths;
 mod priority;

@@ -333,3 +333,32 @@ fn strays_are_named_and_left_alone() {
     assert!(stray.exists());
     assert_eq!(files(directory.path()), [stray]);
 }
+
+#[test]
+fn prepare_is_read_back_while_the_journal_goes_on_writing() {
+    let directory = directory();
+    let mut running = Running::start(directory.path(), scan(directory.path()));
+    let handle = running.thread.handle();
+    let mut records: Vec<Record> = (1..=50).map(|op| prepare(2, op, 3_000)).collect();
+    let written = records.clone();
+    handle.submit(ShardId(0), &mut records);
+    running.wait_for_flush(ShardId(0), 50);
+    let (answer, answers) = channel();
+    let ask = |record: &Record| {
+        let Record::Prepare { header, .. } = record else {
+            panic!("a prepare");
+        };
+        let answer = answer.clone();
+        handle.read_prepare(header.group(), header.op(), header.checksum, move |found| {
+            answer.send(found).expect("the test listens");
+        });
+        answers.recv_timeout(PATIENCE).expect("it is answered")
+    };
+    for record in &written {
+        let (header, body) = ask(record).expect("it is there");
+        assert_eq!(Record::Prepare { header, body }, *record);
+    }
+    assert_eq!(ask(&prepare(2, 51, 3_000)), None);
+    assert_eq!(ask(&prepare(2, 50, 2_999)), None);
+    running.thread.stop();
+}

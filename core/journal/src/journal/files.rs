@@ -18,6 +18,8 @@ pub(crate) struct Placed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Need {
     pub group: ConsensusGroup,
+    /// The lowest of their ops.
+    pub first: Op,
     /// The highest of their ops.
     pub op: Op,
     /// Bytes of all of them.
@@ -53,11 +55,13 @@ impl FileNotes {
         self.pin(group, op);
         match self.needs.last_mut() {
             Some(last) if last.group == group && last.frame == frame => {
+                last.first = last.first.min(op);
                 last.op = last.op.max(op);
                 last.bytes = last.bytes.saturating_add(bytes);
             }
             _ => self.needs.push(Need {
                 group,
+                first: op,
                 op,
                 bytes,
                 frame,

@@ -2,6 +2,7 @@
 
 mod assemble;
 mod files;
+mod find;
 mod groups;
 mod resume;
 mod space;
@@ -14,13 +15,13 @@ use alloc::{
 use bytes::Bytes;
 use wire::{PrepareHeader, ShardId};
 
-pub use self::resume::Resume;
 use self::space::Moving;
 pub(crate) use self::{
-    files::{Current, FileNotes, Files, Placed},
+    files::{Current, FileNotes, Files, Need, Placed},
     groups::{GroupState, Groups},
     resume::Zeroed,
 };
+pub use self::{find::FrameLocation, resume::Resume};
 use crate::{
     Config, Effect, FileId, Input, Progress, Record, SuperblockRecord, Ticket, frame::FrameBuilder,
     layout::Head,

@@ -2,6 +2,7 @@
 
 mod damage;
 mod disk;
+mod finding;
 mod golden;
 mod property;
 mod space;
