@@ -1,21 +1,25 @@
 //! How each type of a body's fields is laid out; bodies are put together from these.
 
-use alloc::{string::String, vec::Vec};
+use alloc::{boxed::Box, string::String, vec::Vec};
 
 use bytes::Bytes;
 
 use crate::{
     Batch, ClientId, ClusterId, ConsensusGroup, ConsumerGroupId, DecodeError, Epoch, ErrorCode,
-    Generation, Incarnation, MemberId, Offset, Op, PartitionId, Reader, ReplicaId, SessionNumber,
-    StreamId, Timestamp, TopicId, UserId, View, Writer,
+    Generation, Incarnation, MemberId, Offset, Op, PartitionId, PartitionKey, PrepareHeader,
+    Problem, Reader, ReplicaId, RequestNumber, SessionNumber, ShardId, StreamId, Timestamp,
+    TopicId, UserId, View, Writer, prepare::PREPARE_HEADER_SIZE,
 };
 
 /// A type that a body can have as a field.
-pub(crate) trait Field: Sized {
+pub trait Field: Sized {
     /// The fewest bytes that a value takes, so that counts can be checked before anything is allocated.
     const SIZE_MIN: usize;
 
     /// Reads a value; errors name it `field`.
+    ///
+    /// # Errors
+    /// Names the first field that is wrong.
     fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError>;
 
     /// Writes a value.
@@ -61,8 +65,9 @@ macro_rules! newtypes {
 
 newtypes! {
     ClientId(u128) ClusterId(u128) ConsensusGroup(u16) ConsumerGroupId(u64) Epoch(u64)
-    Generation(u64) Incarnation(u64) MemberId(u64) Offset(u64) Op(u64) PartitionId(u32) ReplicaId(u8) SessionNumber(u64)
-    StreamId(u64) Timestamp(u64) TopicId(u64) UserId(u64) View(u32)
+    Generation(u64) Incarnation(u64) MemberId(u64) Offset(u64) Op(u64) PartitionId(u32) ReplicaId(u8)
+    RequestNumber(u64) SessionNumber(u64) ShardId(u16) StreamId(u64) Timestamp(u64) TopicId(u64)
+    UserId(u64) View(u32)
 }
 
 impl Field for bool {
@@ -136,6 +141,73 @@ impl<T: Field> Field for Result<T, ErrorCode> {
     }
 }
 
+/// No bytes.
+impl Field for () {
+    const SIZE_MIN: usize = 0;
+
+    fn read(_reader: &mut Reader, _field: &'static str) -> Result<Self, DecodeError> {
+        Ok(())
+    }
+
+    fn write(&self, _writer: &mut Writer) {}
+}
+
+/// One after the other.
+impl<A: Field, B: Field> Field for (A, B) {
+    const SIZE_MIN: usize = A::SIZE_MIN + B::SIZE_MIN;
+
+    fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
+        Ok((A::read(reader, field)?, B::read(reader, field)?))
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        self.0.write(writer);
+        self.1.write(writer);
+    }
+}
+
+/// One after the other.
+impl<A: Field, B: Field, C: Field> Field for (A, B, C) {
+    const SIZE_MIN: usize = A::SIZE_MIN + B::SIZE_MIN + C::SIZE_MIN;
+
+    fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
+        Ok((
+            A::read(reader, field)?,
+            B::read(reader, field)?,
+            C::read(reader, field)?,
+        ))
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        self.0.write(writer);
+        self.1.write(writer);
+        self.2.write(writer);
+    }
+}
+
+/// As it lies in memory. One that does not match its own checksum is refused.
+impl Field for PrepareHeader {
+    const SIZE_MIN: usize = PREPARE_HEADER_SIZE;
+
+    fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
+        let position = reader.position();
+        let header = Self::read(&reader.bytes(field, PREPARE_HEADER_SIZE)?)?;
+        if header.is_valid() {
+            Ok(header)
+        } else {
+            Err(DecodeError {
+                field,
+                position,
+                problem: Problem::Checksum,
+            })
+        }
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        writer.bytes(self.as_bytes());
+    }
+}
+
 /// A u32 count and the items.
 impl<T: Field> Field for Vec<T> {
     const SIZE_MIN: usize = 4;
@@ -174,6 +246,77 @@ impl Field for Batch {
     }
 }
 
+/// Lays structs out: their fields, with their types, in the order of the wire.
+#[macro_export]
+macro_rules! fields {
+    ($($name:ty { $($field:ident: $ty:ty,)* })*) => {$(
+        impl $crate::Field for $name {
+            const SIZE_MIN: usize = 0 $(+ <$ty as $crate::Field>::SIZE_MIN)*;
+
+            fn read(
+                reader: &mut $crate::Reader,
+                _field: &'static str,
+            ) -> Result<Self, $crate::DecodeError> {
+                Ok(Self {
+                    $($field: <$ty as $crate::Field>::read(reader, stringify!($field))?,)*
+                })
+            }
+
+            fn write(&self, writer: &mut $crate::Writer) {
+                $($crate::Field::write(&self.$field, writer);)*
+            }
+        }
+    )*};
+}
+
+/// Lays enums out: a u8 kind, which errors name by the enum's text, and the kind's fields, with their types,
+/// in the order of the wire. The one field of a tuple is given a name.
+#[macro_export]
+macro_rules! kinds {
+    ($($enum:ty: $field:literal {
+        $($kind:literal $name:ident
+            $({ $($of:ident: $ty:ty,)* })?
+            $(($only:ident: $only_ty:ty))?
+        )*
+    })*) => {$(
+        impl $crate::Field for $enum {
+            const SIZE_MIN: usize = 1;
+
+            fn read(
+                reader: &mut $crate::Reader,
+                _field: &'static str,
+            ) -> Result<Self, $crate::DecodeError> {
+                let start = reader.position();
+                match reader.u8($field)? {
+                    $($kind => Ok(Self::$name {
+                        $($($of: <$ty as $crate::Field>::read(reader, stringify!($of))?,)*)?
+                        $(0: <$only_ty as $crate::Field>::read(reader, stringify!($only))?,)?
+                    }),)*
+                    kind => Err(reader.invalid($field, start, kind)),
+                }
+            }
+
+            fn write(&self, writer: &mut $crate::Writer) {
+                match self {
+                    $(Self::$name { $($($of,)*)? $(0: $only,)? } => {
+                        writer.u8($kind);
+                        $($($crate::Field::write($of, writer);)*)?
+                        $($crate::Field::write($only, writer);)?
+                    })*
+                }
+            }
+        }
+    )*};
+}
+
+fields! {
+    PartitionKey {
+        stream: StreamId,
+        topic: TopicId,
+        partition: PartitionId,
+    }
+}
+
 /// Declares a body or a part of one: its fields in the order of the wire.
 macro_rules! body {
     ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $ty:ty,)* })*) => {$(
@@ -183,26 +326,24 @@ macro_rules! body {
             $($(#[$field_doc])* pub $field: $ty,)*
         }
 
-        impl $crate::field::Field for $name {
-            const SIZE_MIN: usize = 0 $(+ <$ty as $crate::field::Field>::SIZE_MIN)*;
-
-            fn read(
-                reader: &mut $crate::Reader,
-                _field: &'static str,
-            ) -> Result<Self, $crate::DecodeError> {
-                Ok(Self {
-                    $($field: $crate::field::Field::read(reader, stringify!($field))?,)*
-                })
-            }
-
-            fn write(&self, writer: &mut $crate::Writer) {
-                $($crate::field::Field::write(&self.$field, writer);)*
-            }
-        }
+        $crate::fields! { $name { $($field: $ty,)* } }
     )*};
 }
 
 pub(crate) use body;
+
+/// Its value.
+impl<T: Field> Field for Box<T> {
+    const SIZE_MIN: usize = T::SIZE_MIN;
+
+    fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
+        T::read(reader, field).map(Self::new)
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        T::write(self, writer);
+    }
+}
 
 /// Reads a whole body: bytes behind its last field are refused.
 pub(crate) fn decode<T: Field>(body: Bytes) -> Result<T, DecodeError> {

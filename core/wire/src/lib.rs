@@ -51,7 +51,11 @@ pub use event::{
     PrimaryChanged, ServerStopping,
 };
 pub use failure::Failure;
-pub use frame::{FRAME_HEADER_SIZE, FRAME_SIZE_MAX, FrameHeader, FrameKind, PROTOCOL_VERSION};
+pub use field::Field;
+pub use frame::{
+    FRAME_HEADER_SIZE, FRAME_SIZE_MAX, FrameHeader, FrameKind, PEER_FRAME_SIZE_MAX,
+    PROTOCOL_VERSION,
+};
 pub use hash::{checksum64, checksum128, partition_of_key};
 pub use identifier::{Identifier, NAME_SIZE_MAX, NameProblem, check_name};
 pub use ids::{

@@ -89,14 +89,14 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The status of one section of a reply: u32, 0 for success; else an error code, which a u16 length and
-/// the text follow.
-impl Field for Result<(), Failure> {
-    const SIZE_MIN: usize = 4;
+/// How one section of a request fared: u32, 0 for success, which the value follows; else an error code, which
+/// a u16 length and the text follow.
+impl<T: Field> Field for Result<T, Failure> {
+    const SIZE_MIN: usize = 4 + if T::SIZE_MIN < 2 { T::SIZE_MIN } else { 2 };
 
     fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
         match reader.u32(field)? {
-            0 => Ok(Ok(())),
+            0 => Ok(Ok(T::read(reader, field)?)),
             status => {
                 let text = reader.lossy_text16(field)?;
                 Ok(Err(Failure::decode(status, text.as_bytes())))
@@ -106,11 +106,14 @@ impl Field for Result<(), Failure> {
 
     fn write(&self, writer: &mut Writer) {
         match self {
-            Ok(()) => writer.u32(0),
+            Ok(value) => {
+                writer.u32(0);
+                value.write(writer);
+            }
             Err(failure) => {
                 let text = failure.text_up_to(SECTION_TEXT_SIZE_MAX);
-                writer.u32(failure.code.code()).text16(text)
+                writer.u32(failure.code.code()).text16(text);
             }
-        };
+        }
     }
 }

@@ -20,6 +20,10 @@ pub const FRAME_HEADER_SIZE: usize = 64;
 /// request may have.
 pub const FRAME_SIZE_MAX: u32 = 8 * 1024 * 1024 + 64 * 1024;
 
+/// The largest frame between nodes, header included: the largest request of a client, passed on with as many
+/// sections as there may be, and the largest prepare.
+pub const PEER_FRAME_SIZE_MAX: u32 = FRAME_SIZE_MAX + 64 * 1024;
+
 /// Where the checksum starts to count: behind itself.
 const CHECKSUM_START: usize = 8;
 
@@ -119,6 +123,17 @@ impl FrameHeader {
         }
     }
 
+    /// The header of a frame between nodes; size and checksum are set by [`FrameHeader::frame_of_parts`].
+    #[must_use]
+    pub fn peer(code: u32) -> Self {
+        Self {
+            kind: FrameKind::Peer as u8,
+            version: PROTOCOL_VERSION,
+            code,
+            ..Self::default()
+        }
+    }
+
     /// Says in a reply which op it rests on and who is the primary of the consensus group asked.
     #[must_use]
     pub fn with_primary(mut self, op: Op, primary: ReplicaId, view: View) -> Self {
@@ -197,12 +212,12 @@ impl FrameHeader {
     /// with its header: one piece is cheaper to send than several.
     ///
     /// # Panics
-    /// When the frame would exceed [`FRAME_SIZE_MAX`].
+    /// When the frame would exceed [`FRAME_SIZE_MAX`], or [`PEER_FRAME_SIZE_MAX`] between nodes.
     #[must_use]
     pub fn frame_of_parts(mut self, parts: Vec<Bytes>) -> Vec<Bytes> {
         let size = FRAME_HEADER_SIZE + parts.iter().map(Bytes::len).sum::<usize>();
         self.size = u32::try_from(size).expect("a frame's size fits a u32");
-        assert!(self.size <= FRAME_SIZE_MAX);
+        assert!(self.size <= self.size_max());
         if size <= JOINED_SIZE_MAX {
             return alloc::vec![self.joined(&parts)];
         }
@@ -213,6 +228,13 @@ impl FrameHeader {
         frame.push(Bytes::copy_from_slice(self.as_bytes()));
         frame.extend(parts);
         frame
+    }
+
+    fn size_max(&self) -> u32 {
+        match self.frame_kind() {
+            Some(FrameKind::Peer) => PEER_FRAME_SIZE_MAX,
+            Some(FrameKind::Request | FrameKind::Reply | FrameKind::Event) | None => FRAME_SIZE_MAX,
+        }
     }
 
     fn joined(&self, parts: &[Bytes]) -> Bytes {

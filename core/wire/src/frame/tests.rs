@@ -2,7 +2,10 @@
 
 use std::{vec, vec::Vec};
 
-use super::{Bytes, FRAME_SIZE_MAX, FrameHeader, FrameKind, JOINED_SIZE_MAX, PROTOCOL_VERSION};
+use super::{
+    Bytes, FRAME_HEADER_SIZE, FRAME_SIZE_MAX, FrameHeader, FrameKind, JOINED_SIZE_MAX,
+    PEER_FRAME_SIZE_MAX, PROTOCOL_VERSION,
+};
 use crate::{ClientId, CorrelationId, Op, Problem, ReplicaId, SessionNumber, View};
 
 const CLIENT: ClientId = ClientId(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
@@ -148,8 +151,29 @@ fn body_shorter_than_its_size_is_refused() {
 }
 
 #[test]
-#[should_panic(expected = "FRAME_SIZE_MAX")]
+#[should_panic(expected = "size_max")]
 fn frame_above_the_maximum_is_not_built() {
     let part = Bytes::from(vec![0; FRAME_SIZE_MAX as usize]);
     let _frame = request().frame_of_parts(vec![part]);
+}
+
+/// A client's largest request is passed on with more around it.
+#[test]
+fn frame_between_nodes_may_be_larger() {
+    let part = Bytes::from(vec![0; PEER_FRAME_SIZE_MAX as usize - FRAME_HEADER_SIZE]);
+    let frame = FrameHeader::peer(7).frame_of_parts(vec![part]);
+    let header = FrameHeader::read(&frame[0]).unwrap();
+    assert_eq!(header.frame_kind(), Some(FrameKind::Peer));
+    assert_eq!(
+        (header.code, header.check(PEER_FRAME_SIZE_MAX)),
+        (7, Ok(()))
+    );
+    assert!(header.check(FRAME_SIZE_MAX).is_err());
+}
+
+#[test]
+#[should_panic(expected = "size_max")]
+fn frame_between_nodes_above_its_maximum_is_not_built() {
+    let part = Bytes::from(vec![0; PEER_FRAME_SIZE_MAX as usize]);
+    let _frame = FrameHeader::peer(7).frame_of_parts(vec![part]);
 }

@@ -33,7 +33,7 @@ pub use offset::{DeleteResult, OffsetResult, Offsets, OffsetsDeleted, OffsetsSto
 pub use session::{LoggedIn, Me, UserDetails, Users};
 
 macro_rules! replies {
-    ($($name:ident($body:ty): $($command:ident)*;)*) => {
+    ($($name:ident($body:ty): $first:ident $($command:ident)*;)*) => {
         /// The answer to a request that succeeded.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum Reply {
@@ -42,7 +42,10 @@ macro_rules! replies {
             /// `DeleteTopic`, `UpdateTopic`, `DeleteConsumerGroup`, `LeaveConsumerGroup`, `RemoveMember`.
             Done,
             $(
-                #[doc = concat!("Answers", $(" [`Command::", stringify!($command), "`]",)* ".")]
+                #[doc = concat!(
+                    "Answers [`Command::", stringify!($first), "`]",
+                    $(" [`Command::", stringify!($command), "`]",)* "."
+                )]
                 $name($body),
             )*
         }
@@ -70,12 +73,21 @@ macro_rules! replies {
                         Reader::new(body).finish()?;
                         Ok(Self::Done)
                     }
-                    $($(Command::$command)|* => field::decode(body).map(Self::$name),)*
+                    $(Command::$first $(| Command::$command)* => field::decode(body).map(Self::$name),)*
                     _ => Err(DecodeError {
                         field: "command",
                         position: 0,
                         problem: Problem::Invalid { value: u64::from(command.code()) },
                     }),
+                }
+            }
+
+            /// A command that is answered so: what [`Reply::decode`] has to know.
+            #[must_use]
+            pub const fn command(&self) -> Command {
+                match self {
+                    Self::Done => Command::Ping,
+                    $(Self::$name(_) => Command::$first,)*
                 }
             }
 
