@@ -27,6 +27,7 @@ extern crate alloc;
 extern crate std;
 
 mod client_sessions;
+mod codec;
 mod constants;
 mod event;
 mod ignore;
