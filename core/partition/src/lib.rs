@@ -30,6 +30,7 @@ mod read;
 mod record;
 mod request;
 mod result;
+mod result_codec;
 mod retention;
 mod segment;
 mod segments;

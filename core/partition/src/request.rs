@@ -4,8 +4,8 @@ use alloc::{string::String, vec::Vec};
 
 use bytes::Bytes;
 use wire::{
-    BATCH_HEADER_SIZE, Batch, ConsumerGroupId, DecodeError, Incarnation, Offset, Op, PartitionId,
-    PartitionKey, Problem, Reader, StreamId, TopicId, Writer,
+    BATCH_HEADER_SIZE, Batch, ConsumerGroupId, DecodeError, Field, Incarnation, Offset, Op,
+    PartitionId, PartitionKey, Problem, Reader, StreamId, TopicId, Writer,
 };
 
 use crate::GroupCommand;
@@ -228,6 +228,14 @@ impl DataRequest {
     }
 
     fn encode(&self, writer: &mut Writer) {
+        self.encode_fields(writer);
+        if let Self::Append { batch, .. } = self {
+            writer.bytes(&batch.body);
+        }
+    }
+
+    /// All but the body of a batch, which comes last.
+    fn encode_fields(&self, writer: &mut Writer) {
         let key = self.key();
         writer
             .u8(self.kind())
@@ -242,10 +250,7 @@ impl DataRequest {
                 admitted, batch, ..
             } => {
                 assert!(batch.header.size as usize == BATCH_HEADER_SIZE + batch.body.len());
-                writer
-                    .u64(admitted.0)
-                    .bytes(batch.header.as_bytes())
-                    .bytes(&batch.body)
+                writer.u64(admitted.0).bytes(batch.header.as_bytes())
             }
             Self::StoreOffset {
                 admitted,
@@ -337,6 +342,22 @@ impl DataRequest {
                 return Err(start.error("request kind", Problem::Invalid { value }));
             }
         })
+    }
+}
+
+/// As in a prepare, but that large batches are not copied.
+impl Field for DataRequest {
+    const SIZE_MIN: usize = REQUEST_SIZE_MIN;
+
+    fn read(reader: &mut Reader, _field: &'static str) -> Result<Self, DecodeError> {
+        Self::decode(reader)
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        self.encode_fields(writer);
+        if let Self::Append { batch, .. } = self {
+            writer.shared(batch.body.clone());
+        }
     }
 }
 

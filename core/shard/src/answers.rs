@@ -158,14 +158,23 @@ impl Shard {
     fn answer_by_query(&mut self, slot: Slot, cached: &CachedReply, joined: bool) {
         let request = if joined {
             let membership = Membership::decode(cached.body.clone());
-            let membership = membership.expect("the client table keeps our own");
-            Request::SyncConsumerGroup(membership.key.into())
+            membership.map(|membership| Request::SyncConsumerGroup(membership.key.into()))
         } else {
-            let (stream, topic) = cached.topic().expect("the client table keeps our own");
-            Request::GetTopic(GetTopic {
-                stream: stream.into(),
-                topic: topic.into(),
+            let names = cached.topic();
+            names.map(|(stream, topic)| {
+                Request::GetTopic(GetTopic {
+                    stream: stream.into(),
+                    topic: topic.into(),
+                })
             })
+        };
+        let request = match request {
+            Ok(request) => request,
+            // Not ours: another node has executed the command.
+            Err(error) => {
+                let text = format!("the answer of the node that executed it: {error}");
+                return self.fail(slot, Failure::new(ErrorCode::Internal, text));
+            }
         };
         let connection = self.pending.find(slot).and_then(|it| it.connection);
         let found = connection.and_then(|id| self.connections.find(id));

@@ -321,7 +321,7 @@ pub enum MeshMessage {
 }
 
 /// Between the nodes of a cluster.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum PeerMessage {
     /// Between the replicas of a consensus group.
     Replica {
@@ -362,16 +362,18 @@ pub enum PeerMessage {
 }
 
 impl PeerMessage {
-    /// The shard that takes it, of a node with so many shards in a cluster of so many nodes.
+    /// The shard that takes it, of a node with so many shards in a cluster of so many nodes; none for an answer
+    /// to a shard that the node does not have, or has no more.
     #[must_use]
-    pub fn shard(&self, replica_count: u8, shard_count: u16) -> ShardId {
-        match self {
+    pub fn shard(&self, replica_count: u8, shard_count: u16) -> Option<ShardId> {
+        let shard = match self {
             Self::Replica { group, .. } | Self::Work { group, .. } | Self::Hurry { group, .. } => {
                 crate::shard_of_group(*group, replica_count, shard_count)
             }
             Self::Answer { origin, .. } => origin.shard,
             Self::Moved(_) | Self::Liveness(_) | Self::Connections(_) => ShardId(0),
-        }
+        };
+        (shard.0 < shard_count).then_some(shard)
     }
 }
 

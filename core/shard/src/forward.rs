@@ -32,6 +32,21 @@ struct Forward {
     refused: Result<Output, Failure>,
 }
 
+impl Forward {
+    /// The answer; one to other work says nothing of what came of this.
+    fn checked(&self, answer: Answer) -> Answer {
+        let fits = match &answer.outcome {
+            Ok(output) => output.answers(&self.refused),
+            Err(_) => true,
+        };
+        if fits {
+            answer
+        } else {
+            Answer::without_group(self.refused.clone())
+        }
+    }
+}
+
 /// Work that waits until it is certain that this node leads its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ReadId(u64);
@@ -56,6 +71,12 @@ impl Forwards {
             count: incarnation,
             ..Self::default()
         }
+    }
+
+    /// What `from` answers; none when that was given up, or another node was asked.
+    fn answered(&mut self, slot: Slot, from: ReplicaId) -> Option<Forward> {
+        self.sent.get(&slot).filter(|forward| forward.to == from)?;
+        self.remove(slot)
     }
 
     fn remove(&mut self, slot: Slot) -> Option<Forward> {
@@ -235,12 +256,16 @@ impl Shard {
                 }
             }
             PeerMessage::Answer { origin, answer } => {
-                // One that was given up has its answer.
-                if let Some(forward) = self.forwards.remove(origin.slot) {
-                    self.desk.answer(forward.origin, *answer);
+                if let Some(forward) = self.forwards.answered(origin.slot, from) {
+                    let answer = forward.checked(*answer);
+                    self.desk.answer(forward.origin, answer);
                 }
             }
-            PeerMessage::Hurry { origin, .. } => self.polls.hurry(origin),
+            PeerMessage::Hurry { origin, .. } => {
+                if origin.node == from {
+                    self.polls.hurry(origin);
+                }
+            }
             PeerMessage::Moved(completed) => self.on_moved(completed),
             PeerMessage::Liveness(signs) => {
                 if let Some(host) = &mut self.metadata {

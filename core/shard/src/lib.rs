@@ -31,6 +31,7 @@ mod host;
 mod liveness;
 mod mutation;
 mod offset_requests;
+mod peer_codec;
 mod pending;
 mod poll;
 mod reconcile;
@@ -49,6 +50,7 @@ pub use event::{
 };
 pub use held::Held;
 pub use liveness::Sign;
+pub use peer_codec::PEER_VERSION;
 pub use shard::{GroupStart, Shard, StartError};
 pub use wire::ShardId;
 pub use work::{

@@ -38,7 +38,7 @@ pub struct Caller {
 }
 
 /// Work for the shard that hosts a consensus group.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Work {
     /// Register a session. Shard 0.
     Login(LoginWork),
@@ -77,7 +77,7 @@ pub enum Work {
 }
 
 /// A login.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct LoginWork {
     /// The client.
     pub client: ClientId,
@@ -88,7 +88,7 @@ pub struct LoginWork {
 }
 
 /// A connection that wants to carry a session.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct AttachWork {
     /// The client.
     pub client: ClientId,
@@ -99,7 +99,7 @@ pub struct AttachWork {
 }
 
 /// A metadata command, or a query.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct CatalogWork {
     /// Who asks.
     pub caller: Caller,
@@ -150,7 +150,7 @@ pub struct GroupReader {
 }
 
 /// What a session asks of partitions of one data group in its consumer group's name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupWrite {
     /// The data group.
     pub group: ConsensusGroup,
@@ -163,7 +163,7 @@ pub struct GroupWrite {
 }
 
 /// One partition of a [`GroupWrite`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupWriteSection {
     /// The section of the client's request.
     pub index: u16,
@@ -178,7 +178,7 @@ pub struct GroupWriteSection {
 }
 
 /// A poll, as far as one shard serves it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PollWork {
     /// The metadata op that must be applied before it can be judged: that of its names and epochs.
     pub admitted: Op,
@@ -199,7 +199,7 @@ pub struct PollWork {
 }
 
 /// One partition of a poll.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PollSectionWork {
     /// The section of the client's request.
     pub index: u16,
@@ -235,7 +235,7 @@ pub(crate) const fn refused_poll(partition: PartitionId, failure: Failure) -> Po
 }
 
 /// The answer to a work.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// What came of it.
     pub outcome: Result<Output, Failure>,
@@ -246,7 +246,7 @@ pub struct Answer {
 }
 
 /// What a work yields.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// The answer to a query.
     Reply(Reply),
@@ -312,6 +312,19 @@ impl Answer {
             outcome,
             op: Op(0),
             primary,
+        }
+    }
+}
+
+impl Output {
+    /// Whether it can be the answer to work that would be refused so.
+    pub(crate) const fn answers(&self, refused: &Result<Self, Failure>) -> bool {
+        match self {
+            Self::Reply(_) | Self::Executed(_) | Self::Bound(..) => refused.is_err(),
+            Self::Written(_) => matches!(refused, Ok(Self::Written(_))),
+            Self::Polled { .. } => matches!(refused, Ok(Self::Polled { .. })),
+            Self::Offsets(_) => matches!(refused, Ok(Self::Offsets(_))),
+            Self::Groups(_) | Self::Counters(_) => false,
         }
     }
 }

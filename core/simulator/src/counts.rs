@@ -107,6 +107,8 @@ counts! {
     connections_cut,
     /// Messages between nodes.
     peer_messages,
+    /// Bytes of messages between nodes.
+    peer_bytes,
     /// Messages between nodes that were lost.
     peer_messages_lost,
     /// Times that links between nodes were cut.

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use shard::PeerMessage;
 
 use crate::{
     network::LinkId,
@@ -29,7 +28,7 @@ pub(crate) enum Event {
     Peer {
         way: Way,
         boots: (u64, u64),
-        message: Box<PeerMessage>,
+        frame: Bytes,
     },
     /// A node learns that its link to another one is new, or gone.
     PeerLink { at: usize, other: usize, up: bool },

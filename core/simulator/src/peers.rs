@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use shard::PeerMessage;
 
 use crate::{
@@ -61,38 +62,25 @@ impl Peers {
         }
         let boots = (nodes[from].boot, nodes[to].boot);
         run.counts.peer_messages += 1;
-        if let PeerMessage::Replica { group, message } = message {
+        let is_between_replicas = matches!(message, PeerMessage::Replica { .. });
+        let frame = Bytes::from(message.encode().concat());
+        run.counts.peer_bytes += frame.len() as u64;
+        if is_between_replicas {
             let copies = match self.random.chance(self.faults.loss) {
                 true => 0,
                 false => 1 + u64::from(self.random.chance(self.faults.repeats)),
             };
             run.counts.peer_messages_lost += u64::from(copies == 0);
             for _ in 0..copies {
-                let message = message.clone();
-                let message = Box::new(PeerMessage::Replica { group, message });
+                let frame = frame.clone();
                 let delay = self.random.around(self.faults.delay);
-                run.after(
-                    delay,
-                    Event::Peer {
-                        way,
-                        boots,
-                        message,
-                    },
-                );
+                run.after(delay, Event::Peer { way, boots, frame });
             }
             return;
         }
         let delay = self.random.around(self.latency);
         let time = self.lanes.entry(way).or_default().next(run.now, delay);
-        let message = Box::new(message);
-        run.at(
-            time,
-            Event::Peer {
-                way,
-                boots,
-                message,
-            },
-        );
+        run.at(time, Event::Peer { way, boots, frame });
     }
 
     /// Whether what is on its way arrives.

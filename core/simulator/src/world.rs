@@ -177,13 +177,9 @@ impl World {
                     self.on_process(node, event);
                 }
             }
-            Event::Peer {
-                way,
-                boots,
-                message,
-            } => {
+            Event::Peer { way, boots, frame } => {
                 if self.peers.arrives(&self.nodes, way, boots) {
-                    self.on_peer(way, *message);
+                    self.on_peer(way, frame);
                 }
             }
             Event::PeerLink { at, other, up } => self.on_peer_link(at, other, up),
@@ -229,9 +225,18 @@ impl World {
         }
     }
 
-    fn on_peer(&mut self, (from, to): (usize, usize), message: PeerMessage) {
+    fn on_peer(&mut self, (from, to): (usize, usize), frame: Bytes) {
+        let message = match PeerMessage::decode(frame) {
+            Ok(message) => message,
+            Err(error) => {
+                let text = format!("node {to} cannot read what node {from} has sent it: {error}");
+                return self.run.fail(text);
+            }
+        };
         let shards = self.nodes[to].shards();
-        let shard = message.shard(self.scenario.replicas, shards);
+        let Some(shard) = message.shard(self.scenario.replicas, shards) else {
+            return;
+        };
         let from = self.nodes[from].replica;
         let input = shard::Input::Peer { from, message };
         let (run, scenario) = (&mut self.run, &self.scenario);

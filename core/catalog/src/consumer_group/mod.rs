@@ -33,6 +33,14 @@ pub struct GroupKey {
     pub group: ConsumerGroupId,
 }
 
+wire::fields! {
+    GroupKey {
+        stream: StreamId,
+        topic: TopicId,
+        group: ConsumerGroupId,
+    }
+}
+
 /// What a client calls a consumer group.
 pub(crate) struct GroupPath<'a> {
     pub(crate) stream: &'a Identifier,

@@ -335,8 +335,9 @@ impl Node {
     /// Hands in what another node has sent.
     pub(super) fn receive(&mut self, from: ReplicaId, message: PeerMessage) {
         let shards = u16::try_from(self.shards.len()).unwrap();
-        let shard = message.shard(self.nodes, shards);
-        self.feed(shard, Input::Peer { from, message });
+        if let Some(shard) = message.shard(self.nodes, shards) {
+            self.feed(shard, Input::Peer { from, message });
+        }
     }
 
     /// Tells all shards something.
