@@ -17,7 +17,7 @@ use std::fmt;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use wire::{ClusterId, FrameHeader, FrameKind, PROTOCOL_VERSION, ReplicaId};
+use wire::{ClusterId, FrameHeader, ReplicaId};
 
 /// The version of the handshake and of what follows it on a link.
 pub const LINK_VERSION: u16 = 1;
@@ -272,13 +272,7 @@ impl Introduction {
 
 /// A frame of a handshake.
 pub(super) fn frame(step: Step, body: &[u8]) -> Vec<u8> {
-    let header = FrameHeader {
-        kind: FrameKind::Peer as u8,
-        version: PROTOCOL_VERSION,
-        code: step as u32,
-        ..FrameHeader::default()
-    };
-    header.frame(body)
+    FrameHeader::peer(step as u32).frame(body)
 }
 
 #[cfg(test)]

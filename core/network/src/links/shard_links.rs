@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use compio::{buf::BufResult, io::AsyncRead, net::TcpStream};
 use socket2::SockRef;
-use wire::{FRAME_SIZE_MAX, FrameHeader, FrameKind, PROTOCOL_VERSION, ReplicaId};
+use wire::{FrameHeader, FrameKind, PEER_FRAME_SIZE_MAX, ReplicaId};
 
 use super::{NewLink, queue::Queue};
 use crate::{
@@ -184,16 +184,11 @@ impl Links {
     /// otherwise nothing of it is.
     ///
     /// # Panics
-    /// When the frame would be larger than [`FRAME_SIZE_MAX`].
+    /// When the frame would be larger than [`PEER_FRAME_SIZE_MAX`].
     pub fn send(&self, to: ReplicaId, body: Vec<Bytes>, urgency: Urgency) -> bool {
         let outgoing = self.0.outgoing.borrow();
         let is_queued = outgoing.get(&to).is_some_and(|link| {
-            let header = FrameHeader {
-                kind: FrameKind::Peer as u8,
-                version: PROTOCOL_VERSION,
-                ..FrameHeader::default()
-            };
-            let frame = header.frame_of_parts(body);
+            let frame = FrameHeader::peer(0).frame_of_parts(body);
             let room = self.0.limits.queue_max.saturating_sub(link.writing.get());
             let is_queued = link.queue.borrow_mut().push(frame, urgency, room);
             link.writable.ring();
@@ -349,7 +344,7 @@ async fn read_frames(
         let mut received = shared.received.borrow_mut();
         let before = received.len();
         let mut is_foreign = false;
-        let end = take_frames(input.buffer_mut(), FRAME_SIZE_MAX, |header, body| {
+        let end = take_frames(input.buffer_mut(), PEER_FRAME_SIZE_MAX, |header, body| {
             is_foreign |= header.frame_kind() != Some(FrameKind::Peer) || header.code != 0;
             if !is_foreign {
                 received.push_back(Entry::Frame(link.peer, detached(body)));
