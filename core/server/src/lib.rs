@@ -12,6 +12,7 @@ mod names;
 mod node;
 mod notes;
 pub mod password;
+mod peers;
 pub mod process_limits;
 pub mod random;
 mod settings;

@@ -14,7 +14,7 @@ use std::{
 };
 
 use journal::{Journal, Uncertain, Verdict};
-use network::{BindError, InboxSender, Notify, inbox};
+use network::{BindError, InboxSender, LinkOrders, LinkThreads, Notify, inbox};
 use shard::{GroupSnapshot, GroupStart, shard_of_group};
 use storage::{
     DataDirectory, FileThreads, FoundJournal, JournalEvent, JournalThread, Snapshots, scan_journal,
@@ -26,8 +26,8 @@ use crate::{
     config::Config,
     format,
     password::{self, PasswordPool},
-    process_limits, random, settings,
-    shard_loop::{self, Failed, Outside, Seed, Told},
+    peers, process_limits, random, settings,
+    shard_loop::{self, Across, Failed, Outside, Seed, Told},
     signals,
     space::{SpaceWatch, Watched},
 };
@@ -77,9 +77,17 @@ pub(crate) enum StartError {
         address: String,
         problem: String,
     },
-    /// A part that is not there yet.
-    #[error("this version runs clusters of one node; cluster.nodes has {count}")]
-    Cluster { count: u8 },
+    /// Any node of a new cluster may be the one that creates `root`.
+    #[error(
+        "node.root_password is not set, but this node has no metadata yet: with more than one node it is \
+         needed for the first start, the same on all"
+    )]
+    NoRootPassword,
+    /// What one node gives up the others may have acknowledged, and they have it.
+    #[error(
+        "--cut is for a single node: a node of a cluster has its journal repaired by the others"
+    )]
+    CutInCluster,
     /// A snapshot that this version cannot read.
     #[error("the snapshot of consensus group {group} cannot be read by this version: {problem}")]
     Snapshot {
@@ -116,9 +124,10 @@ impl StartError {
             | Self::Snapshot { .. }
             | Self::Superblock { .. }
             | Self::NoMetadata => Exit::Damaged,
-            Self::Formatted { .. } | Self::Address { .. } | Self::Cluster { .. } => {
+            Self::Formatted { .. } | Self::Address { .. } | Self::NoRootPassword => {
                 Exit::Configuration
             }
+            Self::CutInCluster => Exit::Usage,
             Self::Storage(_)
             | Self::Bind(_)
             | Self::NotFormatted { .. }
@@ -133,11 +142,7 @@ impl StartError {
 pub fn serve(config: &Config) -> Exit {
     end_process_on_panic();
     let started = Instant::now();
-    let refused = match config.replica_count() {
-        1 => None,
-        count => Some(StartError::Cluster { count }),
-    };
-    let node = match refused.map_or_else(|| Node::start(config, started), Err) {
+    let node = match Node::start(config, started) {
         Ok(node) => node,
         Err(error) => {
             tracing::error!("{error}");
@@ -160,6 +165,9 @@ pub fn recover(config: &Config, cut: bool) -> Exit {
 
 fn try_recover(config: &Config, cut: bool) -> Result<Exit, StartError> {
     let directory = DataDirectory::open(&config.node.data_directory)?;
+    if cut && directory.record().replica_count > 1 {
+        return Err(StartError::CutInCluster);
+    }
     let journal = settings::journal(config, directory.record());
     let uncertain = if cut { Uncertain::Cut } else { Uncertain::Keep };
     let found = scan_journal(directory.path(), journal, Some(uncertain))?;
@@ -193,16 +201,24 @@ fn try_recover(config: &Config, cut: bool) -> Result<Exit, StartError> {
     })
 }
 
+/// What the thread that started a node hears.
+enum Heard {
+    Shard(ShardId, Result<Told, Failed>),
+    /// A signal asks the process to end.
+    Signal(&'static str),
+}
+
 /// A running node.
 struct Node {
     /// Ends first: it looks at the journal.
     space: SpaceWatch,
+    links: Option<LinkThreads>,
     journal: JournalThread,
     threads: Vec<JoinHandle<()>>,
-    told: Receiver<(ShardId, Result<Told, Failed>)>,
+    heard: Receiver<Heard>,
     inboxes: Vec<InboxSender<Outside>>,
-    /// The signal that ends it.
-    stopping: Receiver<&'static str>,
+    /// The signal that ended it before it was ready.
+    stopped_by: Option<&'static str>,
     /// Unlocked last.
     directory: DataDirectory,
 }
@@ -215,16 +231,38 @@ struct Found {
     is_new: bool,
 }
 
+/// The sockets that a node listens on.
+struct Listening {
+    /// One for each shard.
+    clients: Vec<network::Listener>,
+    /// None where there are no other nodes.
+    peers: Option<network::Listener>,
+}
+
+impl Listening {
+    fn bind(config: &Config, shard_count: u16) -> Result<Self, StartError> {
+        let address = resolve("node.address", &config.node.address)?;
+        let clients = network::bind_shards(address, usize::from(shard_count))?;
+        let peers = match &config.node.peer_address {
+            None => None,
+            Some(address) => {
+                let address = resolve("node.peer_address", address)?;
+                network::bind_shards(address, 1)?.pop()
+            }
+        };
+        Ok(Self { clients, peers })
+    }
+}
+
 impl Node {
     fn start(config: &Config, started: Instant) -> Result<Self, StartError> {
         let directory = format::open(config)?;
         tell_disk(&directory);
         let shard_count = shard_count(config)?;
         let mut found = find(config, &directory)?;
-        let address = resolve("node.address", &config.node.address)?;
-        let listeners = network::bind_shards(address, usize::from(shard_count))?;
-        let address = listeners[0].address();
-        let (root_password, printed) = root_password(config, found.is_new);
+        let Listening { clients, peers } = Listening::bind(config, shard_count)?;
+        let address = clients[0].address();
+        let (root_password, printed) = root_password(config, found.is_new)?;
         let shard_config = settings::shard(
             config,
             directory.record(),
@@ -234,10 +272,11 @@ impl Node {
         );
 
         let bells: Vec<Notify> = (0..shard_count).map(|_| Notify::new()).collect();
-        let (inboxes, mut own_inboxes): (Vec<_>, Vec<_>) =
+        let (inboxes, own_inboxes): (Vec<_>, Vec<_>) =
             bells.iter().map(|bell| inbox(bell.clone())).unzip();
         let journal = start_journal(&directory, found.journal, &inboxes, shard_count)?;
-        let (tell, told) = mpsc::channel();
+        let links = start_links(config, &directory, peers, &inboxes)?;
+        let (tell, heard) = mpsc::channel();
         let driver = choose_driver(config);
         let common = Common {
             config,
@@ -247,76 +286,95 @@ impl Node {
             passwords: start_passwords(config)?,
             cores: cores(config),
             journal: journal.handle(),
+            links: links.as_ref().map(LinkThreads::orders).unwrap_or_default(),
             started,
-            tell,
+            tell: tell.clone(),
         };
-        let mut threads = Vec::new();
-        let endpoints = network::mesh(&bells, RING);
-        for (index, (endpoint, listener)) in endpoints.into_iter().zip(listeners).enumerate().rev()
-        {
-            let own = Own {
-                notify: bells[index].clone(),
-                inbox: own_inboxes
-                    .pop()
-                    .expect("there is an inbox for every shard"),
-                inbox_sender: inboxes[index].clone(),
-                endpoint,
-                listener,
-            };
-            threads.push(common.start_shard(index, own, &mut found.groups)?);
-        }
+        let ends = Ends {
+            bells,
+            inboxes: own_inboxes,
+            senders: &inboxes,
+            listeners: clients,
+        };
+        let threads = common.start_shards(ends, &mut found.groups)?;
         drop(common);
         let space = watch_space(config, &directory, &journal, &inboxes)?;
         // From before it says that it is ready: who reads that may send the signal at once.
-        let stopping = stop_signals()?;
-        let node = Self {
+        tell_signals(tell)?;
+        let mut node = Self {
             space,
+            links,
             journal,
             threads,
-            told,
+            heard,
             inboxes,
-            stopping,
+            stopped_by: None,
             directory,
         };
         node.wait_until_ready(shard_count)?;
-        let elapsed = started.elapsed();
-        tracing::info!(%address, shards = shard_count, driver = driver.name(), ?elapsed, "ready");
-        announce(&format!("cohort-server is ready on {address}\n"));
-        if let Some(password) = printed {
-            announce(&format!(
-                "user root, password {password} (printed this once)\n"
-            ));
+        if node.stopped_by.is_none() {
+            let elapsed = started.elapsed();
+            tracing::info!(%address, shards = shard_count, driver = driver.name(), ?elapsed, "ready");
+            announce(&format!("cohort-server is ready on {address}\n"));
+            if let Some(password) = printed {
+                announce(&format!(
+                    "user root, password {password} (printed this once)\n"
+                ));
+            }
         }
         Ok(node)
     }
 
-    fn wait_until_ready(&self, shard_count: u16) -> Result<(), StartError> {
+    /// Waits until all shards serve or follow, or a signal comes: the nodes of a cluster need each other.
+    fn wait_until_ready(&mut self, shard_count: u16) -> Result<(), StartError> {
         let mut ready = 0;
         while ready < shard_count {
-            match self.told.recv() {
-                Ok((_, Ok(Told::Ready))) => ready += 1,
-                Ok((_, Ok(Told::Stopped))) => {}
-                Ok((_, Err(Failed::NoMetadata))) => return Err(StartError::NoMetadata),
-                Ok((shard, Err(Failed::Io(error)))) => {
+            match self.heard.recv() {
+                Ok(Heard::Shard(_, Ok(Told::Ready))) => ready += 1,
+                Ok(Heard::Shard(_, Ok(Told::Stopped))) => {}
+                Ok(Heard::Shard(_, Err(Failed::NoMetadata))) => return Err(StartError::NoMetadata),
+                Ok(Heard::Shard(shard, Err(Failed::Io(error)))) => {
                     return Err(StartError::Shard {
                         shard: shard.0,
                         problem: error.to_string(),
                     });
                 }
-                Err(_) => unreachable!("every shard's thread tells before it ends"),
+                Ok(Heard::Signal(signal)) => {
+                    self.stopped_by = Some(signal);
+                    break;
+                }
+                Err(_) => unreachable!("what hears signals lives as long as the process"),
             }
         }
         Ok(())
     }
 
+    /// Waits until it has to end: the signal, or what a shard died of.
+    fn wait_for_signal(&self) -> Result<&'static str, (ShardId, Failed)> {
+        if let Some(signal) = self.stopped_by {
+            return Ok(signal);
+        }
+        loop {
+            match self.heard.recv() {
+                Ok(Heard::Signal(signal)) => return Ok(signal),
+                Ok(Heard::Shard(shard, Err(problem))) => return Err((shard, problem)),
+                Ok(Heard::Shard(_, Ok(Told::Ready | Told::Stopped))) => {}
+                Err(_) => unreachable!("what hears signals lives as long as the process"),
+            }
+        }
+    }
+
     /// Waits for a signal, then ends everything in order.
     fn run(self) -> Exit {
-        // The sender lives as long as the process.
-        if let Ok(signal) = self.stopping.recv() {
-            tracing::info!(
+        match self.wait_for_signal() {
+            Ok(signal) => tracing::info!(
                 signal,
                 "stopping: what is in flight is finished, nothing new is taken"
-            );
+            ),
+            Err((shard, problem)) => {
+                tracing::error!(shard = shard.0, "shard failed: {problem}");
+                return Exit::Failed;
+            }
         }
         for inbox in &self.inboxes {
             inbox.send(Outside::Stop);
@@ -325,12 +383,12 @@ impl Node {
         let mut running = self.threads.len();
         while running > 0 {
             match self
-                .told
+                .heard
                 .recv_timeout(deadline.saturating_duration_since(Instant::now()))
             {
-                Ok((_, Ok(Told::Stopped))) => running -= 1,
-                Ok((_, Ok(Told::Ready))) => {}
-                Ok((shard, Err(problem))) => {
+                Ok(Heard::Shard(_, Ok(Told::Stopped))) => running -= 1,
+                Ok(Heard::Shard(_, Ok(Told::Ready)) | Heard::Signal(_)) => {}
+                Ok(Heard::Shard(shard, Err(problem))) => {
                     tracing::error!(shard = shard.0, "shard failed: {problem}");
                     return Exit::Failed;
                 }
@@ -342,6 +400,9 @@ impl Node {
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
+        }
+        if let Some(links) = self.links {
+            links.stop();
         }
         for inbox in &self.inboxes {
             inbox.send(Outside::End);
@@ -374,12 +435,27 @@ fn fatal(error: storage::Error) {
     process::exit(Exit::Failed.code());
 }
 
-fn stop_signals() -> Result<Receiver<&'static str>, StartError> {
-    let (stop, stopping) = mpsc::channel();
+fn tell_signals(tell: mpsc::Sender<Heard>) -> Result<(), StartError> {
     let what = "wait for signals";
-    signals::on_stop(move |name| stop.send(name).unwrap_or_default())
+    signals::on_stop(move |name| tell.send(Heard::Signal(name)).unwrap_or_default())
+        .map_err(|source| StartError::System { what, source })
+}
+
+fn start_links(
+    config: &Config,
+    directory: &DataDirectory,
+    listener: Option<network::Listener>,
+    inboxes: &[InboxSender<Outside>],
+) -> Result<Option<LinkThreads>, StartError> {
+    let Some(listener) = listener else {
+        return Ok(None);
+    };
+    let address = listener.address();
+    let what = "start the threads that make links";
+    let links = peers::start(config, directory.record(), listener, inboxes)
         .map_err(|source| StartError::System { what, source })?;
-    Ok(stopping)
+    tracing::info!(%address, node = directory.record().replica.0, "listening for the other nodes");
+    Ok(Some(links))
 }
 
 fn announce(text: &str) {
@@ -452,22 +528,28 @@ fn start_passwords(config: &Config) -> Result<PasswordPool, StartError> {
 }
 
 /// The hash that the first start creates `root` with, and the password if nobody knows it yet.
-fn root_password(config: &Config, is_new: bool) -> (Option<String>, Option<String>) {
+fn root_password(
+    config: &Config,
+    is_new: bool,
+) -> Result<(Option<String>, Option<String>), StartError> {
     if !is_new {
-        return (None, None);
+        return Ok((None, None));
     }
     match &config.node.root_password {
-        Some(password) => (Some(password::hash(&password.0)), None),
+        Some(password) => Ok((Some(password::hash(&password.0)), None)),
+        None if config.replica_count() > 1 => Err(StartError::NoRootPassword),
         None => {
             let password = random::password();
-            (Some(password::hash(&password)), Some(password))
+            Ok((Some(password::hash(&password)), Some(password)))
         }
     }
 }
 
 fn find(config: &Config, directory: &DataDirectory) -> Result<Found, StartError> {
     let journal = settings::journal(config, directory.record());
-    let mut found = scan_journal(directory.path(), journal, None)?;
+    // Who is alone can ask nobody what was in a tail that cannot be read, and does not start.
+    let uncertain = (directory.record().replica_count > 1).then_some(Uncertain::Keep);
+    let mut found = scan_journal(directory.path(), journal, uncertain)?;
     tell_damage(&found);
     refuse_lost_journal(directory, &found)?;
     let snapshots = Snapshots::new(directory.path());
@@ -482,11 +564,12 @@ fn find(config: &Config, directory: &DataDirectory) -> Result<Found, StartError>
                     .as_ref()
                     .is_none_or(|scanned| scanned.prepares.is_empty());
         }
-        let start = GroupStart::from_disk(group, snapshot, scanned, &found.scanned.damage)
+        let mut start = GroupStart::from_disk(group, snapshot, scanned, &found.scanned.damage)
             .map_err(|error| StartError::Superblock {
                 group,
                 problem: error.to_string(),
             })?;
+        start.recovered.nonce = random::id();
         groups.insert(group, start);
     }
     let journal = Journal::resume(journal, found.scanned.resume);
@@ -560,12 +643,13 @@ fn start_journal(
     shard_count: u16,
 ) -> Result<JournalThread, StartError> {
     let inboxes = inboxes.to_vec();
+    let replica_count = directory.record().replica_count;
     let listener = move |event| match event {
         JournalEvent::Progress { shard, progress } => {
             inboxes[usize::from(shard.0)].send(Outside::Journal(progress));
         }
         JournalEvent::CheckpointWanted { group } => {
-            let shard = shard_of_group(group, 1, shard_count);
+            let shard = shard_of_group(group, replica_count, shard_count);
             inboxes[usize::from(shard.0)].send(Outside::CheckpointWanted(group));
         }
     };
@@ -604,8 +688,17 @@ struct Common<'a> {
     passwords: PasswordPool,
     cores: Vec<usize>,
     journal: storage::JournalHandle,
+    links: LinkOrders,
     started: Instant,
-    tell: mpsc::Sender<(ShardId, Result<Told, Failed>)>,
+    tell: mpsc::Sender<Heard>,
+}
+
+/// What there is one of for each shard.
+struct Ends<'a> {
+    bells: Vec<Notify>,
+    inboxes: Vec<network::Inbox<Outside>>,
+    senders: &'a [InboxSender<Outside>],
+    listeners: Vec<network::Listener>,
 }
 
 /// What belongs to one shard alone.
@@ -613,11 +706,39 @@ struct Own {
     notify: Notify,
     inbox: network::Inbox<Outside>,
     inbox_sender: InboxSender<Outside>,
-    endpoint: network::Endpoint<shard::MeshMessage>,
+    endpoint: network::Endpoint<Across>,
     listener: network::Listener,
 }
 
 impl Common<'_> {
+    /// Starts all shards; the first, which hosts the metadata, last.
+    fn start_shards(
+        &self,
+        ends: Ends<'_>,
+        groups: &mut BTreeMap<ConsensusGroup, GroupStart>,
+    ) -> Result<Vec<JoinHandle<()>>, StartError> {
+        let Ends {
+            bells,
+            mut inboxes,
+            senders,
+            listeners,
+        } = ends;
+        let mut threads = Vec::new();
+        let endpoints = network::mesh(&bells, RING);
+        for (index, (endpoint, listener)) in endpoints.into_iter().zip(listeners).enumerate().rev()
+        {
+            let own = Own {
+                notify: bells[index].clone(),
+                inbox: inboxes.pop().expect("there is an inbox for every shard"),
+                inbox_sender: senders[index].clone(),
+                endpoint,
+                listener,
+            };
+            threads.push(self.start_shard(index, own, groups)?);
+        }
+        Ok(threads)
+    }
+
     fn start_shard(
         &self,
         index: usize,
@@ -626,8 +747,9 @@ impl Common<'_> {
     ) -> Result<JoinHandle<()>, StartError> {
         let own = ShardId(u16::try_from(index).expect("shards are counted by a u16"));
         let shard_count = self.shard_config.shard_count;
-        let hosted =
-            groups.extract_if(.., |group, _| shard_of_group(*group, 1, shard_count) == own);
+        let replica_count = self.directory.record().replica_count;
+        let is_hosted = |group| shard_of_group(group, replica_count, shard_count) == own;
+        let hosted = groups.extract_if(.., |group, _| is_hosted(*group));
         let groups = hosted.map(|(_, start)| start).collect();
         let (tell, tell_failure) = (self.tell.clone(), self.tell.clone());
         let seed = Seed {
@@ -642,6 +764,7 @@ impl Common<'_> {
             limits: settings::connections(self.config),
             files: start_files(self.directory, own, &parts.inbox_sender)?,
             listener: parts.listener,
+            links: self.links.clone(),
             notify: parts.notify,
             endpoint: parts.endpoint,
             inbox: parts.inbox,
@@ -650,11 +773,13 @@ impl Common<'_> {
             passwords: self.passwords.clone(),
             started: self.started,
             // Nobody listens any more when the process is ending.
-            tell: Box::new(move |what| tell.send((own, Ok(what))).unwrap_or_default()),
+            tell: Box::new(move |what| tell.send(Heard::Shard(own, Ok(what))).unwrap_or_default()),
         };
         let run = move || {
             if let Err(error) = shard_loop::run(seed) {
-                tell_failure.send((own, Err(error))).unwrap_or_default();
+                tell_failure
+                    .send(Heard::Shard(own, Err(error)))
+                    .unwrap_or_default();
             }
         };
         let what = "start a shard's thread";

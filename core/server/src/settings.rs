@@ -28,10 +28,7 @@ pub(crate) fn shard(
     shard::Config {
         cluster: format.cluster,
         replica: format.replica,
-        nodes: vec![shard::Node {
-            replica: ReplicaId(0),
-            address: address.to_string(),
-        }],
+        nodes: nodes(format, address),
         shard: ShardId(0),
         shard_count,
         data_groups: format.data_groups,
@@ -62,6 +59,22 @@ pub(crate) fn shard(
         consumers_max: limits.consumers_per_partition,
         clients_max: limits.catalog.sessions,
     }
+}
+
+/// All nodes, by index, as clients reach them.
+fn nodes(format: &Format, address: SocketAddr) -> Vec<shard::Node> {
+    if format.nodes.is_empty() {
+        return vec![shard::Node {
+            replica: format.replica,
+            address: address.to_string(),
+        }];
+    }
+    let all = (0..format.replica_count).map(ReplicaId).zip(&format.nodes);
+    all.map(|(replica, node)| shard::Node {
+        replica,
+        address: node.client.clone(),
+    })
+    .collect()
 }
 
 /// What the connections of a shard are told.

@@ -8,19 +8,22 @@ use std::{
 
 use bytes::Bytes;
 use journal::{Progress, Record};
-use network::{Connections, Driver, Endpoint, Event, Inbox, InboxSender, Listener, Notify};
+use network::{
+    Connections, Driver, Endpoint, Event, Inbox, InboxSender, LinkLimits, LinkOrders, Links,
+    Listener, NewLink, Notify,
+};
 use partition::SegmentChange;
 use shard::{
     ConnectionId, DiskSpace, Effect, GroupSnapshot, GroupStart, Input, IoTicket, MeshMessage, Note,
-    Shard, StateSnapshot,
+    PeerMessage, Shard, StateSnapshot,
 };
 use storage::{Done, FileThreads, Job, JournalHandle, SegmentName, Segments};
-use wire::{ConsensusGroup, ShardId, Time, Timestamp};
+use wire::{ConsensusGroup, Op, ReplicaId, ShardId, Time, Timestamp};
 
 use crate::{
     names, notes,
     password::{PasswordAnswer, PasswordPool, PasswordWork},
-    random,
+    peers, random,
 };
 
 /// How often a shard is told that time has passed.
@@ -50,10 +53,38 @@ pub(crate) enum Outside {
     Password(IoTicket, PasswordAnswer),
     /// What watches the disk.
     Disk(DiskSpace),
+    /// A link over which this shard sends.
+    Outgoing(NewLink),
+    /// A link over which another node sends.
+    Incoming(NewLink),
+    /// A link with this node is new.
+    PeerUp(ReplicaId),
+    /// The link to this node has ended and cannot be made again at this moment.
+    PeerDown(ReplicaId),
+    /// A prepare that another node asked for, if the journal has it.
+    PrepareRead {
+        /// Its consensus group.
+        group: ConsensusGroup,
+        /// Its op.
+        op: Op,
+        /// Who asked.
+        to: ReplicaId,
+        /// The prepare.
+        prepare: Option<vsr::Prepare>,
+    },
     /// The process is to end.
     Stop,
     /// All shards have stopped: none asks another for anything any more.
     End,
+}
+
+/// What goes from shard to shard.
+#[derive(Debug)]
+pub(crate) enum Across {
+    /// Of one shard to another.
+    Mesh(MeshMessage),
+    /// Of another node, which it came in from over a link of the sending shard.
+    Peer(ReplicaId, Box<PeerMessage>),
 }
 
 /// What a shard tells the thread that started it.
@@ -86,8 +117,9 @@ pub(crate) struct Seed {
     pub(crate) driver: Driver,
     pub(crate) limits: network::Limits,
     pub(crate) listener: Listener,
+    pub(crate) links: LinkOrders,
     pub(crate) notify: Notify,
-    pub(crate) endpoint: Endpoint<MeshMessage>,
+    pub(crate) endpoint: Endpoint<Across>,
     pub(crate) inbox: Inbox<Outside>,
     pub(crate) inbox_sender: InboxSender<Outside>,
     pub(crate) journal: JournalHandle,
@@ -125,9 +157,14 @@ pub(crate) fn run(seed: Seed) -> Result<(), Failed> {
 struct ShardLoop {
     shard: Shard,
     own: ShardId,
+    replica_count: u8,
+    shard_count: u16,
     connections: Connections,
+    links: Links,
+    /// Messages of other nodes that nobody could make sense of.
+    foreign: u64,
     notify: Notify,
-    endpoint: Endpoint<MeshMessage>,
+    endpoint: Endpoint<Across>,
     inbox: Inbox<Outside>,
     inbox_sender: InboxSender<Outside>,
     journal: JournalHandle,
@@ -150,7 +187,9 @@ impl ShardLoop {
         let clock = Clock {
             started: seed.started,
         };
-        let own = seed.config.shard;
+        let (own, shard_count) = (seed.config.shard, seed.config.shard_count);
+        let replica_count = seed.config.nodes.len();
+        let replica_count = u8::try_from(replica_count).expect("a cluster has 1, 3 or 5 nodes");
         let open = open_segments(&seed.groups);
         let shard = Shard::new(seed.config, seed.groups, clock.now());
         let mut shard = shard.map_err(io::Error::other)?;
@@ -161,10 +200,18 @@ impl ShardLoop {
         cut_segments(&shard, &seed.data, &open).map_err(io::Error::other)?;
         let connections = Connections::new(seed.limits, seed.notify.clone());
         connections.listen(seed.listener)?;
+        let orders = seed.links;
+        let links = Links::new(LinkLimits::default(), seed.notify.clone(), move |peer| {
+            orders.lost(peer, own.0);
+        });
         Ok(Self {
             shard,
             own,
+            replica_count,
+            shard_count,
             connections,
+            links,
+            foreign: 0,
             notify: seed.notify,
             endpoint: seed.endpoint,
             inbox: seed.inbox,
@@ -202,6 +249,7 @@ impl ShardLoop {
             }
             self.notify.notified().await;
         }
+        self.links.close_all();
         self.hand_changes_over();
         drop(ticks);
     }
@@ -215,9 +263,16 @@ impl ShardLoop {
         } = self;
         endpoint.drain(MESH_BATCH, |from, message| {
             let from = ShardId(u16::try_from(from).expect("shards are counted by a u16"));
-            shard.handle(now, Input::Mesh { from, message });
+            match message {
+                Across::Mesh(message) => shard.handle(now, Input::Mesh { from, message }),
+                Across::Peer(from, message) => {
+                    let message = *message;
+                    shard.handle(now, Input::Peer { from, message });
+                }
+            }
         });
         self.take_inbox(now);
+        self.take_peers(now);
         let moment = Instant::now();
         if moment >= self.next_tick {
             self.next_tick = moment + TICK;
@@ -239,10 +294,56 @@ impl ShardLoop {
         }
     }
 
+    /// What other nodes have sent; each message goes to the shard that it is for.
+    fn take_peers(&mut self, now: Time) {
+        let mut taken = 0;
+        while let Some((from, body)) = self.links.next_frame() {
+            let message = match PeerMessage::decode(body) {
+                Ok(message) => message,
+                Err(error) => {
+                    // Another version, or a fault: what follows may rest on it.
+                    self.refuse_peer(from, &error.to_string());
+                    self.links.cut_incoming(from);
+                    continue;
+                }
+            };
+            match message.shard(self.replica_count, self.shard_count) {
+                Some(shard) if shard == self.own => {
+                    self.shard.handle(now, Input::Peer { from, message });
+                }
+                Some(shard) => {
+                    let across = Across::Peer(from, message.into());
+                    self.endpoint.send(usize::from(shard.0), across);
+                }
+                // An answer to what this node asked when it had more shards.
+                None => self.refuse_peer(from, "it is for a shard that is not there"),
+            }
+            taken += 1;
+            if taken == EVENT_BATCH {
+                taken = 0;
+                self.carry_out_all();
+            }
+        }
+    }
+
+    fn refuse_peer(&mut self, from: ReplicaId, problem: &str) {
+        self.foreign += 1;
+        if self.foreign.is_power_of_two() {
+            let (shard, count) = (self.own.0, self.foreign);
+            tracing::warn!(
+                shard,
+                node = from.0,
+                count,
+                "a message of a node is dropped: {problem}"
+            );
+        }
+    }
+
     fn take_inbox(&mut self, now: Time) {
         let Self {
             shard,
             inbox,
+            links,
             stopping,
             ended,
             ..
@@ -269,6 +370,24 @@ impl ShardLoop {
                 shard.handle(now, Input::PasswordHashed { ticket, phc });
             }
             Outside::Disk(space) => shard.handle(now, Input::Disk(space)),
+            Outside::PeerUp(node) => shard.handle(now, Input::PeerUp { node }),
+            Outside::PeerDown(node) => shard.handle(now, Input::PeerDown { node }),
+            Outside::Outgoing(link) => tell_unattached(links.add_outgoing(link)),
+            Outside::Incoming(link) => tell_unattached(links.add_incoming(link)),
+            Outside::PrepareRead {
+                group,
+                op,
+                to,
+                prepare,
+            } => shard.handle(
+                now,
+                Input::PrepareRead {
+                    group,
+                    op,
+                    to,
+                    prepare,
+                },
+            ),
             Outside::End => *ended = true,
             Outside::Stop => {
                 *stopping = true;
@@ -301,10 +420,16 @@ impl ShardLoop {
             Effect::Admit { connection } => self.connections.admit(id(connection)),
             Effect::Pause { connection } => self.connections.pause(id(connection)),
             Effect::Resume { connection } => self.connections.resume(id(connection)),
-            Effect::Mesh { to, message } => self.endpoint.send(usize::from(to.0), message),
-            Effect::Peer { to, .. } | Effect::ReadPrepare { to, .. } => {
-                unreachable!("a single node has no peer {to}")
+            Effect::Mesh { to, message } => {
+                self.endpoint.send(usize::from(to.0), Across::Mesh(message));
             }
+            Effect::Peer { to, message } => self.send_peer(to, &message),
+            Effect::ReadPrepare {
+                group,
+                op,
+                checksum,
+                to,
+            } => self.read_prepare((group, op, checksum), to),
             Effect::Journal(record) => self.records.push(record),
             Effect::Change { ticket, change } => self.change(change_job(ticket, change)),
             Effect::Read {
@@ -349,6 +474,28 @@ impl ShardLoop {
         }
     }
 
+    /// What does not fit is lost, as on a link that ends.
+    fn send_peer(&self, to: ReplicaId, message: &PeerMessage) {
+        let body = message.encode();
+        let size = body.iter().map(Bytes::len).sum();
+        let urgency = peers::urgency(message, size);
+        let _ = self.links.send(to, body, urgency);
+    }
+
+    fn read_prepare(&self, (group, op, checksum): (ConsensusGroup, Op, u128), to: ReplicaId) {
+        let answer = self.inbox_sender.clone();
+        self.journal
+            .read_prepare(group, op, checksum, move |found| {
+                let prepare = found.map(|(header, body)| vsr::Prepare { header, body });
+                answer.send(Outside::PrepareRead {
+                    group,
+                    op,
+                    to,
+                    prepare,
+                });
+            });
+    }
+
     fn change(&mut self, job: Job) {
         if let Job::Append { pieces, .. } = &job {
             self.changed_bytes += pieces.iter().map(Bytes::len).sum::<usize>();
@@ -384,6 +531,12 @@ impl ShardLoop {
         });
         // The shard bounds what it asks for by what the pool takes.
         assert!(submitted.is_ok(), "the pool takes what a shard may ask for");
+    }
+}
+
+fn tell_unattached(attached: io::Result<()>) {
+    if let Err(error) = attached {
+        tracing::warn!("a link could not be taken up: {error}");
     }
 }
 

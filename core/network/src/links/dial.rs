@@ -31,6 +31,8 @@ const SHORT: Duration = Duration::from_secs(1);
 pub(super) enum Order {
     /// The link of this shard has ended.
     Lost { shard: u16 },
+    /// The node has made a link itself: it can be reached.
+    Alive,
     /// The process is to end.
     Stop,
 }
@@ -92,6 +94,7 @@ impl Dialler {
             };
             match order {
                 Ok(Order::Lost { shard }) => self.on_lost(shard),
+                Ok(Order::Alive) => self.on_alive(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -108,6 +111,15 @@ impl Dialler {
             Duration::ZERO
         };
         self.wanted.insert(shard, now + wait);
+    }
+
+    /// What was waited for is there.
+    fn on_alive(&mut self) {
+        if self.failures > 0 {
+            self.failures = 0;
+            let now = Instant::now();
+            self.wanted.values_mut().for_each(|at| *at = now);
+        }
     }
 
     fn attempt(&mut self, shard: u16) {

@@ -11,7 +11,9 @@ use std::{
     time::Duration,
 };
 
-use super::{Complaints, HandshakeError, LinkNews, Membership, NewLink, Tell, handshake, options};
+use super::{
+    Complaints, HandshakeError, LinkNews, LinkOrders, Membership, NewLink, Tell, handshake, options,
+};
 
 /// Handshakes at a time; who comes beyond them is closed at once and comes again.
 const HANDSHAKES_MAX: usize = 64;
@@ -23,15 +25,18 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 pub(super) struct Answerer {
     own: Arc<Membership>,
     tell: Tell,
+    /// Who dials hears who is there.
+    orders: LinkOrders,
     handshakes: Arc<AtomicUsize>,
     complaints: Arc<Mutex<Complaints>>,
 }
 
 impl Answerer {
-    pub(super) fn new(own: Arc<Membership>, tell: Tell) -> Self {
+    pub(super) fn new(own: Arc<Membership>, tell: Tell, orders: LinkOrders) -> Self {
         Self {
             own,
             tell,
+            orders,
             handshakes: Arc::default(),
             complaints: Arc::default(),
         }
@@ -61,9 +66,9 @@ impl Answerer {
             ));
         };
         let (own, tell) = (Arc::clone(&self.own), Arc::clone(&self.tell));
-        let complaints = Arc::clone(&self.complaints);
+        let (orders, complaints) = (self.orders.clone(), Arc::clone(&self.complaints));
         let judge = move || {
-            if let Err(error) = meet(socket, &own, &tell) {
+            if let Err(error) = meet(socket, &own, &tell, &orders) {
                 let text = format!("a link from {} is refused: {error}", address.ip());
                 complain(&complaints, &text);
             }
@@ -89,7 +94,12 @@ fn complain(complaints: &Mutex<Complaints>, text: &str) {
     }
 }
 
-fn meet(socket: TcpStream, own: &Membership, tell: &Tell) -> Result<(), HandshakeError> {
+fn meet(
+    socket: TcpStream,
+    own: &Membership,
+    tell: &Tell,
+    orders: &LinkOrders,
+) -> Result<(), HandshakeError> {
     options::set(&socket)?;
     let (peer, shard) = handshake::answer(&socket, own)?;
     tracing::info!(node = peer.0, shard, "link from a node");
@@ -100,6 +110,7 @@ fn meet(socket: TcpStream, own: &Membership, tell: &Tell) -> Result<(), Handshak
         socket,
     };
     tell(LinkNews::Incoming(link));
+    orders.alive(peer);
     Ok(())
 }
 

@@ -102,14 +102,14 @@ type Tell = Arc<dyn Fn(LinkNews) + Send + Sync>;
 #[derive(Debug)]
 pub struct LinkThreads {
     orders: LinkOrders,
-    threads: Vec<JoinHandle<()>>,
+    answerer: JoinHandle<()>,
     listener: TcpListener,
     address: SocketAddr,
     is_over: Arc<AtomicBool>,
 }
 
-/// Lets a shard say that a link of its own has ended.
-#[derive(Clone, Debug)]
+/// Lets a shard say that a link of its own has ended. The default knows no other node.
+#[derive(Clone, Debug, Default)]
 pub struct LinkOrders(BTreeMap<ReplicaId, Sender<Order>>);
 
 impl LinkOrders {
@@ -118,6 +118,13 @@ impl LinkOrders {
         if let Some(orders) = self.0.get(&peer) {
             // A process that is ending needs no links.
             let _ = orders.send(Order::Lost { shard });
+        }
+    }
+
+    fn alive(&self, peer: ReplicaId) {
+        if let Some(orders) = self.0.get(&peer) {
+            // As above.
+            let _ = orders.send(Order::Alive);
         }
     }
 }
@@ -137,24 +144,23 @@ impl LinkThreads {
         let listener = TcpListener::from(listener);
         let (own, tell): (_, Tell) = (Arc::new(own), Arc::new(tell));
         let is_over = Arc::new(AtomicBool::new(false));
-        let mut threads = Vec::new();
-        let answerer = Answerer::new(Arc::clone(&own), Arc::clone(&tell));
-        threads.push(spawn("links".into(), {
-            let (listener, is_over) = (listener.try_clone()?, Arc::clone(&is_over));
-            move || answerer.run(&listener, &is_over)
-        })?);
         let mut orders = BTreeMap::new();
         for node in peers {
             let (order, received) = mpsc::channel();
             orders.insert(node.replica, order);
             let name = format!("link-to-{}", node.replica);
             let dialler = Dialler::new(Arc::clone(&own), node, Arc::clone(&tell), received);
-            threads.push(spawn(name, move || dialler.run())?);
+            spawn(name, move || dialler.run())?;
         }
         let orders = LinkOrders(orders);
+        let answerer = Answerer::new(own, tell, orders.clone());
+        let answerer = spawn("links".into(), {
+            let (listener, is_over) = (listener.try_clone()?, Arc::clone(&is_over));
+            move || answerer.run(&listener, &is_over)
+        })?;
         Ok(Self {
             orders,
-            threads,
+            answerer,
             listener,
             address,
             is_over,
@@ -173,7 +179,7 @@ impl LinkThreads {
         self.address
     }
 
-    /// Makes no more links. Those that there are stay with their shards.
+    /// Makes no more links, but for an attempt that is under way. Those that there are stay with their shards.
     pub fn stop(self) {
         self.is_over.store(true, Ordering::Release);
         // Ends the accept in flight. Not connected is what Linux says of every listener.
@@ -182,10 +188,8 @@ impl LinkThreads {
             // A thread that has ended needs no order.
             let _ = orders.send(Order::Stop);
         }
-        for thread in self.threads {
-            // A panic was told on standard error.
-            let _ = thread.join();
-        }
+        // A panic was told on standard error.
+        let _ = self.answerer.join();
     }
 }
 

@@ -21,6 +21,9 @@ use crate::{
     decoder::take_frames,
 };
 
+/// The code of all frames but those of a handshake.
+const MESSAGE: u32 = 0;
+
 /// A body below this is copied out of the buffer that it was read into, so that what is kept of it does not
 /// keep all the rest.
 const COPIED_MAX: usize = 64 * 1024;
@@ -135,11 +138,12 @@ impl Links {
     /// Sends over this link from now on.
     ///
     /// # Errors
-    /// When the socket cannot be attached to the runtime.
+    /// When the socket cannot be attached to the runtime; another link is asked for.
     pub fn add_outgoing(&self, link: NewLink) -> io::Result<()> {
+        let socket = TcpStream::from_std(link.socket).inspect_err(|_| (self.0.lost)(link.peer))?;
         let link = Rc::new(Outgoing {
             peer: link.peer,
-            socket: TcpStream::from_std(link.socket)?,
+            socket,
             queue: RefCell::default(),
             writing: Cell::new(0),
             ended: Cell::new(false),
@@ -161,7 +165,7 @@ impl Links {
     /// Reads from this link. One from the same shard of the same node takes the place of an older one.
     ///
     /// # Errors
-    /// When the socket cannot be attached to the runtime.
+    /// When the socket cannot be attached to the runtime; the other end then makes another link.
     pub fn add_incoming(&self, link: NewLink) -> io::Result<()> {
         let key = (link.peer, link.shard);
         let link = Rc::new(Incoming {
@@ -188,7 +192,7 @@ impl Links {
     pub fn send(&self, to: ReplicaId, body: Vec<Bytes>, urgency: Urgency) -> bool {
         let outgoing = self.0.outgoing.borrow();
         let is_queued = outgoing.get(&to).is_some_and(|link| {
-            let frame = FrameHeader::peer(0).frame_of_parts(body);
+            let frame = FrameHeader::peer(MESSAGE).frame_of_parts(body);
             let room = self.0.limits.queue_max.saturating_sub(link.writing.get());
             let is_queued = link.queue.borrow_mut().push(frame, urgency, room);
             link.writable.ring();
@@ -215,6 +219,13 @@ impl Links {
                 }
             }
         }
+    }
+
+    /// Ends the links over which a node sends: what it says makes no sense.
+    pub fn cut_incoming(&self, from: ReplicaId) {
+        let incoming = self.0.incoming.borrow();
+        let all = incoming.values().filter(|link| link.peer == from);
+        all.for_each(|link| link.end());
     }
 
     /// What happened so far.
@@ -345,7 +356,7 @@ async fn read_frames(
         let before = received.len();
         let mut is_foreign = false;
         let end = take_frames(input.buffer_mut(), PEER_FRAME_SIZE_MAX, |header, body| {
-            is_foreign |= header.frame_kind() != Some(FrameKind::Peer) || header.code != 0;
+            is_foreign |= header.frame_kind() != Some(FrameKind::Peer) || header.code != MESSAGE;
             if !is_foreign {
                 received.push_back(Entry::Frame(link.peer, detached(body)));
             }

@@ -1,0 +1,76 @@
+//! The other nodes of the cluster, as the process sees them.
+
+use std::io;
+
+use network::{
+    InboxSender, LinkNews, LinkSecret, LinkThreads, Listener, Membership, PeerNode, Urgency,
+};
+use shard::PeerMessage;
+use storage::Format;
+use wire::ReplicaId;
+
+use crate::{config::Config, format, shard_loop::Outside};
+
+/// Bytes of a frame that may overtake others.
+const URGENT_SIZE: usize = 1024;
+
+/// Makes links to all other nodes, and lets them make theirs; what comes of it goes to the shards.
+///
+/// # Errors
+/// When a thread cannot be started.
+pub(crate) fn start(
+    config: &Config,
+    record: &Format,
+    listener: Listener,
+    inboxes: &[InboxSender<Outside>],
+) -> io::Result<LinkThreads> {
+    let secret = config.cluster.secret.as_ref();
+    let secret = secret.expect("a cluster without a secret is refused");
+    let shard_count = u16::try_from(inboxes.len()).expect("shards are counted by a u16");
+    let own = Membership {
+        cluster: record.cluster,
+        replica: record.replica,
+        replica_count: record.replica_count,
+        data_groups: record.data_groups,
+        fingerprint: format::fingerprint(record),
+        shard_count,
+        secret: LinkSecret::new(secret.0.as_bytes()),
+    };
+    let all = (0..record.replica_count).map(ReplicaId).zip(&record.nodes);
+    let others = all.filter(|(replica, _)| *replica != record.replica);
+    let others = others.map(|(replica, node)| PeerNode {
+        replica,
+        address: node.peer.clone(),
+    });
+    let inboxes = inboxes.to_vec();
+    LinkThreads::start(own, listener, others.collect(), move |news| {
+        let to_all = |what: fn(ReplicaId) -> Outside, peer| {
+            inboxes.iter().for_each(|inbox| inbox.send(what(peer)));
+        };
+        match news {
+            LinkNews::Up { peer } => to_all(Outside::PeerUp, peer),
+            LinkNews::Down { peer } => to_all(Outside::PeerDown, peer),
+            LinkNews::Outgoing(link) => {
+                let shard = usize::from(link.shard(shard_count));
+                inboxes[shard].send(Outside::Outgoing(link));
+            }
+            LinkNews::Incoming(link) => {
+                let shard = usize::from(link.shard(shard_count));
+                inboxes[shard].send(Outside::Incoming(link));
+            }
+        }
+    })
+}
+
+/// Whether a message of so many bytes may go before others: replicas take what they say to each other in any
+/// order, but what is small and carries no op must not wait behind ops.
+pub(crate) const fn urgency(message: &PeerMessage, size: usize) -> Urgency {
+    match message {
+        PeerMessage::Replica {
+            message: vsr::Message::Prepare(_) | vsr::Message::RequestedPrepare(_),
+            ..
+        } => Urgency::Normal,
+        PeerMessage::Replica { .. } if size <= URGENT_SIZE => Urgency::High,
+        _ => Urgency::Normal,
+    }
+}
