@@ -9,6 +9,7 @@
 //! condition, with a deadline.
 #![forbid(unsafe_code)]
 
+mod archive;
 mod binaries;
 mod connection;
 mod damage;
@@ -25,6 +26,7 @@ mod server;
 mod site;
 mod volume;
 
+pub use archive::{pack, unpack};
 pub use binaries::binary;
 pub use connection::{Connection, Frame, Page, batch, poll, send, store};
 pub use damage::{append, cut, flip_bit, is_zero, last_written, overwrite};

@@ -4,6 +4,7 @@ mod application;
 mod command;
 mod extremes;
 mod fixture;
+mod formats;
 mod frames;
 mod hostile;
 mod journal;
