@@ -1,12 +1,13 @@
 //! The state of one data group.
 
 use alloc::{collections::BTreeMap, vec::Vec};
+use core::ops::Bound;
 
 use wire::{Incarnation, Offset, Op, PartitionKey};
 
 use crate::{
     Absent, Damage, DataConfig, DataSnapshot, GroupSnapshot, PartitionSnapshot, SNAPSHOT_VERSION,
-    Scan, Segment, SegmentChange, SegmentId, SnapshotError, Verdict,
+    Scan, Segment, SegmentChange, SegmentFile, SegmentId, SnapshotError, Verdict,
     changes::Changes,
     index::{Index, IndexCache},
     offsets::Offsets,
@@ -253,17 +254,23 @@ impl DataGroup {
     pub fn verified(&mut self, segment: SegmentId, verdict: Verdict) {
         match verdict {
             Verdict::Whole(index) => self.install_index(segment, index),
-            Verdict::Damaged(damage) => self.mark_damaged(segment, damage),
+            Verdict::Damaged(damage) => {
+                self.mark_damaged(segment, damage);
+            }
         }
     }
 
-    /// Takes the partition of a segment out of service on this node, until the segment is removed.
-    pub fn mark_damaged(&mut self, segment: SegmentId, damage: Damage) {
+    /// Takes the partition of a segment out of service on this node, until the segment is removed. Says
+    /// whether that is new.
+    pub fn mark_damaged(&mut self, segment: SegmentId, damage: Damage) -> bool {
         if let Some(partition) = self.named_mut(segment)
             && partition.segments.find(segment.base).is_some()
+            && !partition.damage.contains_key(&segment.base)
         {
-            partition.damage.entry(segment.base).or_insert(damage);
+            partition.damage.insert(segment.base, damage);
+            return true;
         }
+        false
     }
 
     /// Whether a partition is out of service on this node.
@@ -301,6 +308,27 @@ impl DataGroup {
             .cloned()
             .unwrap_or_else(|| Index::new(segment.base));
         Some(Scan::resume(segment, index, written))
+    }
+
+    /// A scan from its beginning of the first full segment after `last`, in the order of their names, that is
+    /// whole in its file as far as known.
+    #[must_use]
+    pub fn next_full(&self, last: Option<SegmentId>) -> Option<Scan> {
+        let group = self.config.group;
+        let last = last.filter(|last| last.group == group);
+        let from = last.map_or(Bound::Unbounded, |last| Bound::Included(last.partition));
+        let mut partitions = self.partitions.range((from, Bound::Unbounded));
+        partitions.find_map(|(key, partition)| {
+            let mut files = partition.segments.full();
+            let file = files.find_map(|segment| {
+                let id = self.segment_id(*key, partition, segment.base);
+                let is_whole = !partition.damage.contains_key(&segment.base);
+                let is_next = last.is_none_or(|last| id > last);
+                let open = false;
+                (is_next && is_whole).then_some(SegmentFile { id, segment, open })
+            })?;
+            Some(Scan::new(&file))
+        })
     }
 
     /// Keeps an index; one that ends too early is extended by what is in memory.

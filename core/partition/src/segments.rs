@@ -171,6 +171,14 @@ impl Segments {
         self.list.iter().map(|tracked| tracked.segment).collect()
     }
 
+    /// Those to which nothing is appended any more and that are in their files.
+    pub(crate) fn full(&self) -> impl Iterator<Item = Segment> {
+        let count = self.list.len().saturating_sub(1);
+        let full = self.list.iter().take(count);
+        let written = full.filter(|it| it.written == Mark::end_of(&it.segment));
+        written.map(|tracked| tracked.segment)
+    }
+
     /// The segments of a snapshot: it is durable only after they are.
     pub(crate) fn restore(segments: Vec<Segment>) -> Self {
         let tracked = segments.into_iter().map(|segment| TrackedSegment {

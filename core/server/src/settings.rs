@@ -55,6 +55,7 @@ pub(crate) fn shard(
         segment_size: cluster.segment_size,
         tail_budget: node.tail_memory / groups,
         index_budget: node.index_memory / groups,
+        scrub_rate: node.scrub_rate / u64::from(shard_count.max(1)),
         producers_max: limits.producers_per_partition,
         consumers_max: limits.consumers_per_partition,
         clients_max: limits.catalog.sessions,

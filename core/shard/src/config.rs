@@ -51,6 +51,8 @@ pub struct Config {
     pub tail_budget: u64,
     /// Bytes of indexes of full segments kept in memory, per data group.
     pub index_budget: u64,
+    /// Bytes a second of full segments that are read back to find damage; 0: none.
+    pub scrub_rate: u64,
     /// Idempotent producers remembered per partition.
     pub producers_max: u32,
     /// Single consumers that may have an offset stored in a partition.

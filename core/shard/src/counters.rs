@@ -69,6 +69,8 @@ counters! {
     assignment_events,
     /// Checkpoints taken.
     checkpoints,
+    /// Bytes of full segments that were read back to see whether they are whole.
+    bytes_scrubbed,
     /// Partitions found damaged.
     partitions_damaged,
     /// Sessions at this moment, on the shard that hosts the metadata group.

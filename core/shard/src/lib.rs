@@ -36,6 +36,7 @@ mod pending;
 mod poll;
 mod reconcile;
 mod recovery;
+mod scrub;
 mod shard;
 #[cfg(test)]
 mod tests;

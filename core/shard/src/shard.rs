@@ -27,6 +27,7 @@ use crate::{
     mutation,
     pending::Pending,
     poll::{DataHosts, Polls, Surroundings},
+    scrub::Scrub,
     verify::Verifier,
     work::{GroupWrite, Origin, Slot, Work},
 };
@@ -102,6 +103,7 @@ pub struct Shard {
     /// Events that a connection gets after the reply that it waits for.
     pub(crate) delayed: BTreeMap<ConnectionId, Event>,
     verifier: Verifier,
+    scrub: Scrub,
     pub(crate) counters: Counters,
     /// Gives the next partition to a batch that names none.
     pub(crate) turn: u32,
@@ -155,6 +157,7 @@ impl Shard {
             signs: Signs::new(config.liveness_interval),
             delayed: BTreeMap::new(),
             verifier: Verifier::default(),
+            scrub: Scrub::new(config.scrub_rate),
             counters: Counters::default(),
             turn: 0,
             disk: DiskSpace::default(),
@@ -495,7 +498,11 @@ impl Shard {
 
     fn on_read(&mut self, ticket: crate::IoTicket, bytes: Option<&Bytes>) {
         let (polls, mut around) = self.polls_and_surroundings();
-        if !polls.on_read(&mut around, ticket, bytes) {
+        if polls.on_read(&mut around, ticket, bytes) {
+            return;
+        }
+        let around = (&mut self.data, &mut self.counters);
+        if !self.scrub.on_read(around, &mut self.desk, ticket, bytes) {
             self.verifier
                 .on_read(&mut self.data, &mut self.desk, ticket, bytes);
         }
@@ -767,6 +774,9 @@ impl Shard {
             host.pump(&mut self.desk);
         }
         self.polls.on_time(now);
+        if self.ready_said && !self.stopping {
+            self.scrub.on_time(&self.data, &mut self.desk);
+        }
         self.expire_forwards();
         self.hand_overs.on_time(now);
         if !self.parked.is_empty() {

@@ -315,6 +315,12 @@ pub const SETTINGS: &[Setting] = &[
         "\"48 MiB\"",
         "Memory for the indexes of full segments.",
     ),
+    size(
+        "node.scrub_rate",
+        (0, GIB),
+        "\"4 MiB\"",
+        "Bytes a second of full segments that are read back to see whether they are whole, once an hour at the most. \"0 B\": damage is found when somebody reads.",
+    ),
     // ---- node.journal
     other(
         "node.journal.sync",

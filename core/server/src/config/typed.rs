@@ -91,6 +91,8 @@ pub struct Node {
     pub tail_memory: u64,
     /// Memory for the indexes of full segments, bytes.
     pub index_memory: u64,
+    /// Bytes of full segments read back in a second.
+    pub scrub_rate: u64,
     /// The journal.
     pub journal: Journal,
     /// Connections.
@@ -304,6 +306,7 @@ impl Node {
             root_password: values.secret("node.root_password"),
             tail_memory: values.size("node.tail_memory"),
             index_memory: values.size("node.index_memory"),
+            scrub_rate: values.size("node.scrub_rate"),
             journal: Journal {
                 file_size: values.size("node.journal.file_size"),
                 size_max: values.size("node.journal.size_max"),

@@ -9,7 +9,8 @@ use wire::{
     ProducerId, Reply, SendMessages, SendResult, SendSection, StoreConsumerOffset, StoreSection,
 };
 
-use super::node::{Client, Node, name};
+use super::node::{Client, Disk, Node, name};
+use crate::Note;
 
 pub(super) fn batch(payloads: &[String], producer: u128, sequence: u64) -> Batch {
     let mut builder = BatchBuilder::new();
@@ -396,6 +397,49 @@ fn old_messages_are_read_back_from_their_segments() {
 }
 
 #[test]
+fn full_segments_are_read_back_and_damage_is_found_before_somebody_reads() {
+    let (mut node, mut client) = with_topic(2);
+    let text = "x".repeat(1_000);
+    for partition in [3, 4] {
+        for _ in 0..200 {
+            let batch = batch(&[text.clone()], 0, 0);
+            sent(node.call(&mut client, send(&[(partition, batch)])));
+        }
+    }
+    node.pass(5_000);
+    let counter = |node: &mut Node, client: &mut Client, name: &str| {
+        let Ok(Reply::Stats(stats)) = node.call(client, wire::Request::GetStats) else {
+            panic!("no counters");
+        };
+        let mut counters = stats.counters.iter();
+        counters.find(|it| it.name == name).unwrap().value
+    };
+    let is_damage = |note: &&Note| matches!(note, Note::Damaged { .. });
+    assert_eq!(node.notes.iter().filter(is_damage).count(), 0);
+    let full = |disk: &Disk| {
+        let sizes = disk.segments.values().map(Vec::len);
+        sizes.filter(|size| *size >= 64_000).sum::<usize>() as u64
+    };
+    let scrubbed = counter(&mut node, &mut client, "bytes_scrubbed");
+    assert_eq!(scrubbed, full(&node.disk), "each full segment once");
+    assert!(scrubbed >= 4 * 64_000);
+
+    let damaged = *node.disk.segments.keys().next().unwrap();
+    let bytes = node.disk.segments.get_mut(&damaged).unwrap();
+    bytes[1_000] ^= 1;
+    node.pass(8_000);
+    let again = counter(&mut node, &mut client, "bytes_scrubbed");
+    assert_eq!(again, scrubbed, "a round an hour");
+    node.now.monotonic += 3_600_000_000_000;
+    node.pass(5_000);
+    let found: Vec<&Note> = node.notes.iter().filter(is_damage).collect();
+    let [Note::Damaged { segment, .. }] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    assert_eq!(*segment, damaged);
+}
+
+#[test]
 fn an_unacknowledged_send_is_answered_at_once_and_happens() {
     let (mut node, mut client) = with_topic(2);
     node.disk_stalls = true;
@@ -424,7 +468,7 @@ fn what_is_appended_is_counted_once() {
         let Ok(Reply::Stats(stats)) = node.call(&mut client, wire::Request::GetStats) else {
             panic!("no counters");
         };
-        let counter = |name| {
+        let counter = |name: &str| {
             stats
                 .counters
                 .iter()

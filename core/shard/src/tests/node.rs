@@ -108,6 +108,7 @@ fn config_of(replica: ReplicaId, nodes: u8, shard: u16, shard_count: u16) -> Con
         segment_size: 64 * 1024,
         tail_budget: 64 * 1024,
         index_budget: 64 * 1024,
+        scrub_rate: 1024 * 1024,
         producers_max: 100,
         consumers_max: 100,
         clients_max: 12,

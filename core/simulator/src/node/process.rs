@@ -476,6 +476,7 @@ fn config(scenario: &Scenario, replica: ReplicaId, shard: usize, shards: u16) ->
         segment_size: scenario.segment_size,
         tail_budget: scenario.tail_budget,
         index_budget: scenario.index_budget,
+        scrub_rate: scenario.scrub_rate,
         producers_max: scenario.producers_max,
         consumers_max: scenario.consumers_max,
         clients_max: scenario.clients_max,
