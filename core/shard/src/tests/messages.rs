@@ -402,7 +402,7 @@ fn full_segments_are_read_back_and_damage_is_found_before_somebody_reads() {
     let text = "x".repeat(1_000);
     for partition in [3, 4] {
         for _ in 0..200 {
-            let batch = batch(&[text.clone()], 0, 0);
+            let batch = batch(core::slice::from_ref(&text), 0, 0);
             sent(node.call(&mut client, send(&[(partition, batch)])));
         }
     }
