@@ -101,20 +101,36 @@ impl Connection {
     /// When the login is refused.
     #[must_use]
     pub fn login(address: SocketAddr) -> Self {
-        let mut connection = Self::open(address);
+        match Self::try_login(address) {
+            Ok(connection) => connection,
+            Err(refusal) => panic!("login: {refusal:?}"),
+        }
+    }
+
+    /// Connects and logs in as `root`.
+    ///
+    /// # Errors
+    /// The refusal; `None` when the server cannot be reached or closes the connection.
+    ///
+    /// # Panics
+    /// When something else is answered.
+    pub fn try_login(address: SocketAddr) -> Result<Self, Option<Failure>> {
+        let mut connection = Self::try_open(address).map_err(|_| None)?;
         let login = Login {
             name: "root".to_owned(),
             password: Password(ROOT_PASSWORD.to_owned()),
         };
-        match connection.ask(login) {
-            Ok(Reply::LoggedIn(LoggedIn {
+        match connection.try_ask(login) {
+            Some(Ok(Reply::LoggedIn(LoggedIn {
                 session, secret, ..
-            })) => {
+            }))) => {
                 connection.session = session;
                 connection.secret = Some(secret);
-                connection
+                Ok(connection)
             }
-            other => panic!("login: {other:?}"),
+            Some(Err(failure)) => Err(Some(failure)),
+            None => Err(None),
+            Some(Ok(other)) => panic!("login: {other:?}"),
         }
     }
 

@@ -11,6 +11,7 @@
 
 mod archive;
 mod binaries;
+mod cluster;
 mod connection;
 mod damage;
 mod group;
@@ -28,11 +29,12 @@ mod volume;
 
 pub use archive::{pack, unpack};
 pub use binaries::binary;
+pub use cluster::{Cluster, NODES};
 pub use connection::{Connection, Frame, Page, batch, poll, send, store};
 pub use damage::{append, cut, flip_bit, is_zero, last_written, overwrite};
 pub use group::{DEFAULT_OPTIONS, Group, counter, fill, message, shares};
 pub use ledger::{Found, Ledger};
-pub use load::Load;
+pub use load::{Load, patient_client};
 pub use log::Log;
 pub use member::{Deliveries, Member};
 pub use patience::{PATIENCE, until};

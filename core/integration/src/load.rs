@@ -11,6 +11,16 @@ use crate::{Ledger, PATIENCE, Tag};
 /// Messages that a producer has unanswered at most.
 const WINDOW: usize = 200;
 
+/// A client that waits until a node takes its login.
+///
+/// # Panics
+/// When none does.
+pub async fn patient_client(url: &str) -> Client {
+    let builder = Client::builder(url).expect("it is an address");
+    let builder = builder.wait_for_server(true).connect_timeout(PATIENCE);
+    builder.connect().await.expect("connect")
+}
+
 /// Producers of the SDK, each with a session of its own, which reconnect by themselves. They note everything
 /// in a [`Ledger`]. Dropping it ends them where they are.
 #[derive(Debug)]
@@ -101,7 +111,7 @@ struct Work {
 
 impl Work {
     async fn begin(url: &str, topic: &TopicDetails, number: u32) -> Self {
-        let client = Client::connect(url).await.expect("connect");
+        let client = patient_client(url).await;
         let producer = client.producer(topic.stream, topic.id).build().await;
         Self {
             client,

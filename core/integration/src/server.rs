@@ -61,7 +61,7 @@ impl Server {
         Self::wait_until_ready(Process::spawn(command, Some(events)))
     }
 
-    fn wait_until_ready(process: Process) -> Result<Self, Ended> {
+    pub(crate) fn wait_until_ready(process: Process) -> Result<Self, Ended> {
         match process.stdout.wait_for(READY) {
             Some(line) => {
                 let (_, address) = line.split_once(READY).expect("it was waited for");

@@ -67,9 +67,14 @@ impl Site {
     /// Sets one thing, as it would stand in the file.
     #[must_use]
     pub fn with(mut self, key: &str, value: &str) -> Self {
+        self.set(key, value);
+        self
+    }
+
+    /// Sets one thing, as it would stand in the file.
+    pub fn set(&mut self, key: &str, value: &str) {
         self.settings.retain(|(known, _)| known != key);
         self.settings.push((key.to_owned(), value.to_owned()));
-        self
     }
 
     /// Puts the data somewhere else.
