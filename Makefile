@@ -66,6 +66,10 @@ demo: build ## The main job, end to end, on real data: kill the server under loa
 run: build ## One server on ./data: make run ARGS="--set node.address=127.0.0.1:5200"
 	./target/release/cohort-server $(ARGS)
 
+.PHONY: cluster
+cluster: build ## Three servers on this machine, from configs/cluster, with their data below ./data, until Ctrl-C.
+	./scripts/cluster.sh $(ARGS)
+
 .PHONY: sim
 sim: ## One simulated run: make sim SEED=7 REPLICAS=3
 	$(CARGO) run --release --quiet -p simulator -- run --seed $(SEED) --replicas $(REPLICAS) $(ARGS)

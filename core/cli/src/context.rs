@@ -169,7 +169,16 @@ impl Context {
     }
 
     pub(crate) async fn connect_with(&self, password: String) -> Result<Client, Problem> {
-        let hosts = format!("cohort://{}", self.hosts());
+        self.connect_to(&self.hosts(), password).await
+    }
+
+    /// Connects to other hosts than the context names.
+    pub(crate) async fn connect_to(
+        &self,
+        hosts: &str,
+        password: String,
+    ) -> Result<Client, Problem> {
+        let hosts = format!("cohort://{hosts}");
         let mut builder = Client::builder(&hosts)?.user(&self.user, password);
         if let Some(timeout) = self.timeout {
             builder = builder.connect_timeout(timeout).request_timeout(timeout);

@@ -39,6 +39,11 @@ impl Problem {
         Self::new(format!("{}: {error}", path.display()))
     }
 
+    /// What failed, in words, without what can be done about it.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The same with other words.
     pub(crate) fn with_text(self, text: impl Into<String>) -> Self {
         Self {

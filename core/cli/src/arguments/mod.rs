@@ -134,6 +134,9 @@ pub(crate) enum Command {
         after_help = "Example:\n  cohort group create shop orders billing"
     )]
     Group(GroupCommand),
+    /// The cluster: its nodes and who leads what
+    #[command(subcommand, after_help = "Example:\n  cohort cluster status")]
+    Cluster(ClusterCommand),
     /// Users
     #[command(subcommand, after_help = USERS)]
     User(UserCommand),
@@ -144,6 +147,16 @@ pub(crate) enum Command {
     /// Show the counters of a server, summed over its shards
     #[command(after_help = "Example:\n  cohort stats -o json")]
     Stats {
+        #[command(flatten)]
+        output: OutputArguments,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterCommand {
+    /// Show the nodes, whether each answers, and view and primary of every consensus group
+    #[command(after_help = "Example:\n  cohort cluster status -o json")]
+    Status {
         #[command(flatten)]
         output: OutputArguments,
     },

@@ -1,5 +1,6 @@
 //! Commands that ask the server something and show the answer.
 
+mod cluster;
 pub(crate) mod group;
 mod ping;
 mod stats;
@@ -37,6 +38,10 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<u8, Probl
         Command::Group(command) => {
             let client = context.connect().await?;
             output.write(group::run(&client, command).await?.as_bytes())?;
+            0
+        }
+        Command::Cluster(command) => {
+            output.write(cluster::run(context, &command).await?.as_bytes())?;
             0
         }
         Command::Stats {
