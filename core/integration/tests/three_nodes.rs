@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    ops::Range,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -80,14 +79,22 @@ fn append(
     })
 }
 
+/// Waits until all these nodes have applied the same number of ops.
+fn in_step(cluster: &Cluster, nodes: &[usize]) {
+    let mut connections: Vec<Connection> = nodes.iter().map(|node| cluster.login(*node)).collect();
+    until("the nodes are in step", || {
+        let applied = connections
+            .iter_mut()
+            .map(|connection| counter(connection, "ops_applied"));
+        let applied: BTreeSet<u64> = applied.collect();
+        (applied.len() == 1).then_some(())
+    });
+}
+
 /// Requires that every node knows the same topic, and that each serves all of it.
-fn expect_everywhere(
-    cluster: &Cluster,
-    nodes: Range<usize>,
-    ledger: &Ledger,
-    topic: &TopicDetails,
-) {
-    for node in nodes {
+fn expect_everywhere(cluster: &Cluster, ledger: &Ledger, topic: &TopicDetails) {
+    in_step(cluster, &[0, 1, 2]);
+    for node in 0..NODES {
         let mut connection = cluster.login(node);
         // What a node that has just started lacks it fetches.
         again("the node serves", || {
@@ -285,7 +292,7 @@ fn nothing_that_was_acknowledged_is_lost_when_primaries_are_killed_under_load() 
         progress(&ledger, 200);
     }
     load.finish();
-    expect_everywhere(&cluster, 0..NODES, &ledger, &topic);
+    expect_everywhere(&cluster, &ledger, &topic);
 }
 
 #[test]
@@ -305,7 +312,43 @@ fn node_that_stands_still_is_done_without_and_catches_up() {
         progress(&ledger, 200);
         load.finish();
     }
-    expect_everywhere(&cluster, 0..NODES, &ledger, &topic);
+    expect_everywhere(&cluster, &ledger, &topic);
+}
+
+#[test]
+fn node_that_was_away_fetches_what_it_lacks_and_can_do_without_either_of_the_others() {
+    let mut cluster = Cluster::new();
+    cluster.start();
+    let topic = cluster.create_topic(0, "orders", PARTITIONS);
+    drop(cluster.kill(2));
+    let ledger = Ledger::new(MESSAGE);
+    let load = Load::start(&cluster.url(0), &topic, 0..3, &ledger);
+    progress(&ledger, u64::from(repetitions(20_000, 200_000)));
+    cluster.start_in_order(&[2]);
+    load.finish();
+    in_step(&cluster, &[0, 1, 2]);
+    for dead in [0, 1] {
+        drop(cluster.kill(dead));
+        let mut connection = cluster.login(2);
+        again("the node serves", || {
+            connection.read_from(&topic, 0, Offset(0))
+        });
+        for partition in 0..PARTITIONS {
+            let message = integration::message(partition, 1_000 + dead as u64);
+            append(&mut connection, &topic, partition, &message);
+        }
+        cluster.start_in_order(&[dead]);
+        in_step(&cluster, &[0, 1, 2]);
+    }
+    let mut connection = cluster.login(2);
+    let ends = (0..PARTITIONS).map(|partition| {
+        let page = again("it is read", || {
+            connection.read_from(&topic, partition, Offset(0))
+        });
+        page.messages.len() as u64
+    });
+    let found: u64 = ends.sum();
+    assert!(found >= ledger.acknowledged() + 2 * u64::from(PARTITIONS));
 }
 
 #[test]
@@ -322,7 +365,7 @@ fn what_was_acknowledged_is_there_after_all_nodes_were_killed_at_once() {
         progress(&ledger, 500);
         load.finish();
     }
-    expect_everywhere(&cluster, 0..NODES, &ledger, &topic);
+    expect_everywhere(&cluster, &ledger, &topic);
 }
 
 #[test]

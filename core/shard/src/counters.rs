@@ -67,6 +67,9 @@ counters! {
     moving,
     /// Events that told sessions of another assignment.
     assignment_events,
+    /// The numbers of the last ops applied, those of all consensus groups added up, also from before the start:
+    /// equal on all nodes that have applied the same.
+    ops_applied,
     /// Checkpoints taken.
     checkpoints,
     /// Bytes of full segments that were read back to see whether they are whole.

@@ -710,6 +710,7 @@ impl Shard {
                     self.counters.sessions = host.session_count() as u64;
                 }
                 self.counters.moving = self.hand_overs.len() as u64;
+                self.counters.ops_applied = self.ops_applied();
                 let counters = self.counters.all();
                 self.desk.answer(
                     origin,
@@ -717,6 +718,14 @@ impl Shard {
                 );
             }
         }
+    }
+
+    fn ops_applied(&self) -> u64 {
+        let metadata = self.metadata.iter().map(|host| &host.member);
+        let members = metadata.chain(self.data.values().map(|host| &host.member));
+        members
+            .map(|member| member.replica.applied_point().op.0)
+            .sum()
     }
 
     fn execute_metadata(&mut self, origin: Origin, work: Work) {

@@ -154,7 +154,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
-    /// Show the nodes, whether each answers, and view and primary of every consensus group
+    /// Show the nodes, whether each answers and how far it is behind, and view and primary of every consensus group
     #[command(after_help = "Example:\n  cohort cluster status -o json")]
     Status {
         #[command(flatten)]

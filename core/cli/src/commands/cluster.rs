@@ -10,10 +10,17 @@ use crate::{
     problem::Problem,
 };
 
+/// The counter of the ops that a node has applied.
+const APPLIED: &str = "ops_applied";
+
 /// What a node says when it is asked itself.
 enum Answer {
-    /// The groups that it knows itself to lead.
-    Leads(u64),
+    Node {
+        /// The groups that it knows itself to lead.
+        leads: u64,
+        /// The ops that it has applied, those of all groups added up.
+        applied: u64,
+    },
     /// It cannot be reached, or takes no login.
     Silent(String),
 }
@@ -28,22 +35,23 @@ pub(super) async fn run(context: &Context, command: &ClusterCommand) -> Result<S
     let mut answers = Vec::new();
     for node in &metadata.nodes {
         answers.push(match ask(context, &node.address, password.clone()).await {
-            Ok(own) => Answer::Leads(leads(&own)),
+            Ok(answer) => answer,
             Err(problem) => Answer::Silent(problem.text().to_owned()),
         });
     }
     Ok(show(&metadata, &answers, output.output))
 }
 
-async fn ask(
-    context: &Context,
-    address: &str,
-    password: String,
-) -> Result<ClusterMetadata, Problem> {
+async fn ask(context: &Context, address: &str, password: String) -> Result<Answer, Problem> {
     let client = context.connect_to(address, password).await?;
-    let metadata = client.cluster().await;
+    let (metadata, counters) = (client.cluster().await, client.stats().await);
     client.close().await;
-    Ok(metadata?)
+    let (metadata, counters) = (metadata?, counters?);
+    let applied = counters.iter().find(|counter| counter.name == APPLIED);
+    Ok(Answer::Node {
+        leads: leads(&metadata),
+        applied: applied.map_or(0, |counter| counter.value),
+    })
 }
 
 /// The groups that the node which answers leads, as it says.
@@ -76,18 +84,32 @@ fn nodes(metadata: &ClusterMetadata, answers: &[Answer]) -> Table {
         Column("node"),
         Column("address"),
         Column("leads"),
+        Column("applied"),
+        Column("behind"),
         Column("state"),
     ];
+    // The nodes were asked one after the other: who was asked last may be ahead by what came meanwhile.
+    let most = answers.iter().map(|answer| match answer {
+        Answer::Node { applied, .. } => *applied,
+        Answer::Silent(_) => 0,
+    });
+    let most = most.max().unwrap_or(0);
     let mut table = Table::new(COLUMNS);
     for (node, answer) in metadata.nodes.iter().zip(answers) {
-        let (leads, state) = match answer {
-            Answer::Leads(count) => (Cell::Number(*count), "answers".to_owned()),
-            Answer::Silent(problem) => (Cell::None, problem.clone()),
+        let (leads, applied, behind, state) = match answer {
+            Answer::Node { leads, applied } => {
+                let behind = Cell::Number(most - applied);
+                let (leads, applied) = (Cell::Number(*leads), Cell::Number(*applied));
+                (leads, applied, behind, "answers".to_owned())
+            }
+            Answer::Silent(problem) => (Cell::None, Cell::None, Cell::None, problem.clone()),
         };
         table.row(vec![
             Cell::Number(u64::from(node.replica.0)),
             Cell::Text(node.address.clone()),
             leads,
+            applied,
+            behind,
             Cell::Text(state),
         ]);
     }
@@ -135,8 +157,14 @@ mod tests {
         };
         let answers = [
             Answer::Silent("127.0.0.1:5101 cannot be reached".to_owned()),
-            Answer::Leads(3),
-            Answer::Leads(0),
+            Answer::Node {
+                leads: 3,
+                applied: 120,
+            },
+            Answer::Node {
+                leads: 0,
+                applied: 97,
+            },
         ];
         assert_golden("cluster.txt", &show(&metadata, &answers, Format::Table));
         assert_golden("cluster.json", &show(&metadata, &answers, Format::Json));
