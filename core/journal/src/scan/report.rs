@@ -30,6 +30,8 @@ pub struct GroupScan {
     pub rotten: Vec<LostPrepares>,
     /// Prepares that cannot be read and may have been flushed: the head is uncertain (V11).
     pub uncertain: Vec<LostPrepares>,
+    /// Whatever is written from now on is in frames from this number on.
+    pub next_frame: u64,
 }
 
 /// Consecutive prepares of one group that cannot be read.
@@ -43,6 +45,8 @@ pub struct LostPrepares {
     pub count: Option<u64>,
     /// The headers that could be read, in the order written.
     pub headers: Vec<PrepareHeader>,
+    /// The frames that held them are before the one of this number.
+    pub before_frame: u64,
 }
 
 impl LostPrepares {
@@ -53,6 +57,7 @@ impl LostPrepares {
             last: after,
             count: Some(0),
             headers: Vec::new(),
+            before_frame: u64::MAX,
         }
     }
 
@@ -63,6 +68,7 @@ impl LostPrepares {
             last: Op(u64::MAX),
             count: None,
             headers: Vec::new(),
+            before_frame: u64::MAX,
         }
     }
 

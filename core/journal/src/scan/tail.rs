@@ -161,9 +161,12 @@ impl History {
         let groups: BTreeMap<_, _> = core::mem::take(&mut self.groups);
         let scanned = groups
             .iter()
-            .map(|(group, state)| (*group, self.report(*group, state, misses)))
-            .collect();
+            .map(|(group, state)| (*group, self.report(*group, state, misses)));
+        let mut scanned: BTreeMap<_, _> = scanned.collect();
         let resume = self.resume(files, end, &groups);
+        for scan in scanned.values_mut() {
+            scan.next_frame = resume.sequence + 1;
+        }
         let mut damage: Vec<Damage> = self.stretches.into_iter().map(|s| s.damage).collect();
         damage.sort_by_key(|damage| (damage.file, damage.position));
         Scanned {
@@ -341,9 +344,10 @@ impl History {
                 Affected::Any => Some(LostPrepares::unknown(state.met)),
                 Affected::Groups(groups) => groups.get(&group).cloned(),
             };
-            let Some(lost) = lost.filter(|lost| lost.last > self.floor(group)) else {
+            let Some(mut lost) = lost.filter(|lost| lost.last > self.floor(group)) else {
                 continue;
             };
+            lost.before_frame = stretch.end;
             match stretch.damage.verdict {
                 Verdict::Torn => {}
                 Verdict::Rotten => scan.rotten.push(lost),
