@@ -131,8 +131,9 @@ and changes nothing. Damage is
   torn       a write that a crash cut short: nobody was told of it, the next start cuts it off
   uncertain  nobody can say whether it was flushed: with --cut it is given up, so that the server
              starts again; what is given up may have been acknowledged
-  rotten     it was flushed and cannot be read: it is never given up, and its consensus group serves
-             nothing until a copy of the data directory is put in place
+  rotten     it was flushed and cannot be read: it is never given up. A node of a cluster fetches it
+             from the others; on a single node its consensus group serves nothing until a copy of
+             the data directory is put in place
 
 Options:
   -c, --config FILE    Read settings from FILE; without it, one node on 127.0.0.1:5100 with its

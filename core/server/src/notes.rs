@@ -72,6 +72,10 @@ fn replica(group: u16, note: &vsr::Note) {
         vsr::Note::Recovered { checkpoint, op } => {
             tracing::debug!(group, checkpoint = checkpoint.0, op = op.0, "journal read");
         }
+        vsr::Note::Damaged { .. }
+        | vsr::Note::Repaired { .. }
+        | vsr::Note::Truncated { .. }
+        | vsr::Note::Undecided { .. } => lost_prepares(group, note),
         vsr::Note::ViewWished { view } => {
             tracing::info!(group, view = view.0, "primary suspected")
         }
@@ -90,5 +94,38 @@ fn replica(group: u16, note: &vsr::Note) {
         | vsr::Note::Committed { .. }
         | vsr::Note::Skipped { .. }
         | vsr::Note::RepairRequested { .. } => {}
+    }
+}
+
+/// What a consensus group does about prepares that cannot be read.
+fn lost_prepares(group: u16, note: &vsr::Note) {
+    match note {
+        vsr::Note::Damaged { first, last } => tracing::warn!(
+            group,
+            first = first.0,
+            last = last.0,
+            "prepares cannot be read: they are fetched from the other nodes"
+        ),
+        vsr::Note::Repaired { op } => {
+            tracing::info!(
+                group,
+                op = op.0,
+                "prepare that could not be read is here again"
+            );
+        }
+        vsr::Note::Truncated { op, nacks } => tracing::warn!(
+            group,
+            op = op.0,
+            nacks,
+            "the view does without this op: it was not acknowledged, and cannot be read any more"
+        ),
+        vsr::Note::Undecided { view, op } => tracing::error!(
+            group,
+            view = view.0,
+            op = op.0,
+            "no node can read this op, and it may have been acknowledged: the group serves nothing \
+             until a node has a copy of it"
+        ),
+        _ => {}
     }
 }

@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use journal::{Affected, Damage, GroupScan, LostPrepares, Verdict};
-use vsr::{Prepare, Recovered, Superblock};
+use journal::{Affected, Damage, GroupScan, LostPrepares, ScannedPrepare, Verdict};
+use vsr::{Prepare, Recovered, Rotten, Superblock};
 use wire::{ConsensusGroup, DecodeError, Op};
 
 use crate::{GroupSnapshot, GroupStart};
@@ -25,10 +25,15 @@ impl GroupStart {
         let hidden = found.is_none() && damage.iter().any(may_hold_any);
         let found = found.unwrap_or_default();
         let forgotten = hidden || found.superblock_lost;
+        let floor = found.superblock.as_ref().map(|record| record.checkpoint);
         let superblock = match found.superblock {
             Some(record) if !forgotten => Some(Superblock::decode(record.body)?),
             Some(_) | None => None,
         };
+        let order = Order::of(&found.prepares, floor.unwrap_or_default());
+        let rotten = found.rotten.iter().flat_map(|lost| lost_ops(lost, &order));
+        let rotten = rotten.collect();
+        let unbounded = found.rotten.iter().filter(|lost| !is_bounded(lost));
         let prepares = found.prepares.into_iter().map(|prepare| Prepare {
             header: prepare.header,
             body: prepare.body,
@@ -37,7 +42,9 @@ impl GroupStart {
             superblock,
             checkpoint: None,
             prepares: prepares.collect(),
-            rotten: found.rotten.iter().flat_map(lost_ops).collect(),
+            rotten,
+            rotten_unbounded: unbounded.map(|lost| lost.before_frame).max(),
+            position: found.next_frame,
             head_uncertain: forgotten || !found.uncertain.is_empty(),
             // Only a replica among others asks for a journal.
             nonce: 0,
@@ -54,32 +61,77 @@ fn may_hold_any(damage: &Damage) -> bool {
     damage.affected == Affected::Any && damage.verdict != Verdict::Torn
 }
 
-/// The ops of prepares that cannot be read, as far as they are known.
-fn lost_ops(lost: &LostPrepares) -> Vec<Op> {
+/// How the readable prepares of a group lie in the journal.
+struct Order {
+    /// The ops up to this one are in the checkpoint.
+    floor: Op,
+    highest: Op,
+    /// Each has a higher op than the one before: no view change has come in between.
+    is_rising: bool,
+}
+
+impl Order {
+    fn of(prepares: &[ScannedPrepare], floor: Op) -> Self {
+        let ops = prepares.iter().map(|prepare| prepare.header.op());
+        Self {
+            floor,
+            highest: ops.clone().max().unwrap_or_default(),
+            is_rising: ops.is_sorted_by(|before, op| before < op),
+        }
+    }
+}
+
+/// More consecutive ops than these are not believed to be lost.
+const LOST_MAX: u64 = 1 << 20;
+
+/// Whether it is known which ops may be lost.
+fn is_bounded(lost: &LostPrepares) -> bool {
+    lost.count.is_some_and(|count| count <= LOST_MAX)
+        && lost.last.0.saturating_sub(lost.after.0) <= LOST_MAX
+}
+
+/// What cannot be read, by header, as far as these are known; else every op that may be concerned.
+fn lost_ops(lost: &LostPrepares, order: &Order) -> Vec<Rotten> {
+    let before = lost.before_frame;
     let read = lost.headers.len() as u64;
     if read > 0 && lost.count == Some(read) {
-        return lost.headers.iter().map(|header| header.op()).collect();
+        let rotten = |header: &wire::PrepareHeader| Rotten {
+            op: header.op(),
+            header: Some(*header),
+            before,
+        };
+        return lost.headers.iter().map(rotten).collect();
     }
     // Where nothing tells how many, the first of them is enough to know that something is missing.
     let first = lost.after.0.saturating_add(1);
-    let last = if lost.count.is_some() {
-        lost.last.0
-    } else {
-        first
+    let (first, last) = match lost.count {
+        Some(_) if !is_bounded(lost) => (first, first),
+        // Prepares that were fetched for another view need not be in order, so the one before says little.
+        Some(count) if !order.is_rising => {
+            let highest = order.highest.0.saturating_add(count);
+            (order.floor.0 + 1, lost.last.0.max(highest))
+        }
+        Some(_) => (first, lost.last.0),
+        None => (first, first),
     };
-    (first..=last).map(Op).collect()
+    let rotten = |op| Rotten {
+        op: Op(op),
+        header: None,
+        before,
+    };
+    (first..=last).map(rotten).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{string::ToString, vec};
+    use std::{string::ToString, vec, vec::Vec};
 
     use journal::{FileId, SuperblockRecord};
     use wire::PrepareHeader;
 
     use super::{
-        Affected, ConsensusGroup, Damage, GroupScan, GroupStart, LostPrepares, Op, Superblock,
-        Verdict,
+        Affected, ConsensusGroup, Damage, GroupScan, GroupStart, LostPrepares, Op, Rotten,
+        ScannedPrepare, Superblock, Verdict,
     };
 
     const GROUP: ConsensusGroup = ConsensusGroup(3);
@@ -163,17 +215,68 @@ mod tests {
             last: count.map_or(Op(u64::MAX), |count| Op(4 + count)),
             count,
             headers,
+            before_frame: 8,
         };
         let rotten = |lost| {
             let scan = GroupScan {
                 rotten: vec![lost],
                 ..found()
             };
-            start(Some(scan), &[]).rotten
+            let recovered = start(Some(scan), &[]);
+            (recovered.rotten, recovered.rotten_unbounded)
         };
-        assert_eq!(rotten(lost(Some(1), vec![header])), [Op(9)]);
-        assert_eq!(rotten(lost(Some(2), vec![])), [Op(5), Op(6)]);
-        assert_eq!(rotten(lost(None, vec![])), [Op(5)]);
+        let named = |op, header| Rotten {
+            op: Op(op),
+            header,
+            before: 8,
+        };
+        let expected = vec![named(9, Some(header))];
+        assert_eq!(rotten(lost(Some(1), vec![header])), (expected, None));
+        let expected = vec![named(5, None), named(6, None)];
+        assert_eq!(rotten(lost(Some(2), vec![])), (expected, None));
+        assert_eq!(rotten(lost(None, vec![])), (vec![named(5, None)], Some(8)));
+        // A header that is damaged itself may be that of any op.
+        let any = LostPrepares {
+            last: Op(u64::MAX),
+            ..lost(Some(1), vec![])
+        };
+        assert_eq!(rotten(any), (vec![named(5, None)], Some(8)));
+    }
+
+    /// Prepares that were fetched for a view that came to nothing are not in order: the op before those that
+    /// are lost says nothing, and all up to the highest that it can be are named.
+    #[test]
+    fn lost_prepares_among_some_that_are_not_in_order_may_be_any() {
+        let scanned = |op| ScannedPrepare {
+            header: PrepareHeader {
+                op,
+                ..PrepareHeader::default()
+            },
+            body: bytes::Bytes::new(),
+        };
+        let lost = LostPrepares {
+            after: Op(3),
+            last: Op(4),
+            count: Some(1),
+            headers: vec![],
+            before_frame: 8,
+        };
+        let ops = |prepares| {
+            let scan = GroupScan {
+                prepares,
+                rotten: vec![lost.clone()],
+                next_frame: 9,
+                ..found()
+            };
+            let recovered = start(Some(scan), &[]);
+            assert_eq!(recovered.position, 9);
+            let ops = recovered.rotten.iter().map(|rotten| rotten.op.0);
+            ops.collect::<Vec<_>>()
+        };
+        let in_order = vec![scanned(2), scanned(3), scanned(5)];
+        assert_eq!(ops(in_order), [4]);
+        let aside = vec![scanned(2), scanned(5), scanned(3)];
+        assert_eq!(ops(aside), [1, 2, 3, 4, 5, 6]);
     }
 
     #[test]

@@ -75,6 +75,9 @@ pub(crate) const VIEW_MAX: View = View(u32::MAX / 2);
 /// is applied.
 pub(crate) const SUFFIX_MAX: usize = PIPELINE_PREPARES_MAX;
 
+/// Ops that a vote may name: where the last prepares cannot be read, more may have been there than were.
+pub(crate) const VOTE_OPS_MAX: usize = 4 * SUFFIX_MAX;
+
 const _: () = {
     assert!(3 * HEARTBEAT_INTERVAL <= SILENCE_MIN);
     assert!(TICK_LATE < SILENCE_MIN);

@@ -296,6 +296,35 @@ pub enum Note {
         /// Its op.
         op: Op,
     },
+    /// Prepares of the journal cannot be read: what comes from the first of them on is fetched from the
+    /// others where it cannot be connected (V10, V12).
+    Damaged {
+        /// The first that cannot be read.
+        first: Op,
+        /// The last op that may have been in the journal.
+        last: Op,
+    },
+    /// A prepare that could not be read was fetched from another replica, and is durable here again.
+    Repaired {
+        /// Its op.
+        op: Op,
+    },
+    /// A new view does without an op that somebody may have prepared: so many were certain never to have had
+    /// it that no quorum can have acknowledged it (V12).
+    Truncated {
+        /// The first op that it drops.
+        op: Op,
+        /// How many were certain.
+        nacks: u8,
+    },
+    /// All replicas have voted, and still nobody knows whether an op was acknowledged, or nobody can read it:
+    /// the group serves nothing until a copy appears (V12).
+    Undecided {
+        /// The view that cannot begin.
+        view: View,
+        /// The op.
+        op: Op,
+    },
     /// The replica takes no part until its disk is repaired.
     OutOfService(OutOfService),
 }

@@ -2,7 +2,8 @@
 //!
 //! [`Replica`] takes an [`Input`] and hands out [`Effect`]s. It performs no I/O, knows no clock and no
 //! randomness, and never fails: a bad message is ignored with a named reason ([`Ignore`]).
-//! It refuses to guess: what was durable and cannot be read takes it out of service ([`OutOfService`]).
+//! It refuses to guess: what was durable and cannot be read is fetched from the others by its checksum, and
+//! votes name it (V12); where nobody could have it the replica is out of service ([`OutOfService`]).
 //! What others have in checkpoints only, it has the shell fetch ([`Effect::FetchCheckpoint`]).
 //!
 //! | message | source | target | section |
@@ -29,6 +30,7 @@ extern crate std;
 mod client_sessions;
 mod codec;
 mod constants;
+mod damaged;
 mod event;
 mod ignore;
 mod journal;
@@ -56,7 +58,7 @@ pub use message::{
 };
 pub use primary::primary_of;
 pub use quorum::quorum;
-pub use recovered::{Checkpoint, Recovered};
+pub use recovered::{Checkpoint, Recovered, Rotten};
 pub use replica::{Config, Replica, Room};
 pub use status::{OutOfService, Status};
 pub use superblock::{ChainPoint, SuffixEntry, Superblock};

@@ -22,8 +22,12 @@ pub(crate) const V8: bool = cfg!(feature = "mutation-v8");
 pub(crate) const V9: bool = cfg!(feature = "mutation-v9");
 /// A primary that restarts goes on in its view.
 pub(crate) const V10: bool = cfg!(feature = "mutation-v10");
+/// What cannot be read is as good as never prepared.
+pub(crate) const V10_UNREADABLE: bool = cfg!(feature = "mutation-v10-unreadable");
 /// Any journal of the view ends the uncertainty of a head, also one that was sent before.
 pub(crate) const V11: bool = cfg!(feature = "mutation-v11");
+/// A prepare that cannot be read is nacked.
+pub(crate) const V12: bool = cfg!(feature = "mutation-v12");
 /// Duplicates are recognised neither at admission nor at apply.
 pub(crate) const V14: bool = cfg!(feature = "mutation-v14");
 /// The journal is recycled up to the own checkpoint, whatever others have.

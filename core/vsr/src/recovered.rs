@@ -1,13 +1,19 @@
 //! What is on a replica's disk when it starts.
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    vec::Vec,
+};
 
 use serde::{Deserialize, Serialize};
-use wire::{Op, Timestamp, View};
+use wire::{Op, PrepareHeader, Timestamp, View};
 
 use crate::{
     ChainPoint, ClientSessions, Config, OutOfService, Prepare, Superblock,
+    constants::{SUFFIX_MAX, VOTE_OPS_MAX},
+    damaged::{Damaged, Known},
     journal::{Anchor, anchor},
+    mutation,
 };
 
 /// The replica's part of a snapshot: stored beside the state machine of the same op. New fields only at
@@ -37,13 +43,29 @@ pub struct Recovered {
     /// The prepares in the order in which they were written, their bodies checked. Those up to the
     /// checkpoint may be left out.
     pub prepares: Vec<Prepare>,
-    /// Ops of prepares that were flushed and cannot be read. A frame that was torn and cut counts as
-    /// never written.
-    pub rotten: Vec<Op>,
+    /// Prepares that were flushed and cannot be read. A frame that was torn and cut counts as never written.
+    pub rotten: Vec<Rotten>,
+    /// Before this position of the journal prepares were flushed that cannot be read, and nothing tells how
+    /// many. For one of several that is an uncertain head, unless its journal was installed since.
+    pub rotten_unbounded: Option<u64>,
+    /// Whatever is written from now on is at this position of the journal or behind it. Positions rise with
+    /// what is written, whatever the unit.
+    pub position: u64,
     /// A fault may hide the last prepares (V11).
     pub head_uncertain: bool,
     /// Chosen anew at each start: names this incarnation (V11).
     pub nonce: u128,
+}
+
+/// A prepare that was flushed and cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rotten {
+    /// Its op; where that is not known, there is an entry for each that it may be.
+    pub op: Op,
+    /// Its header, if that can be read.
+    pub header: Option<PrepareHeader>,
+    /// It was written before this position of the journal.
+    pub before: u64,
 }
 
 /// The history that a disk proves.
@@ -57,6 +79,10 @@ pub(crate) struct Chain {
     pub(crate) dropped: Vec<Op>,
     /// The checksums of the ops up to the checkpoint that are still on the disk, in order.
     pub(crate) older: Vec<u128>,
+    /// What comes behind the first prepare that cannot be read.
+    pub(crate) damaged: Option<Damaged>,
+    /// A fault may hide the last prepares (V11).
+    pub(crate) head_uncertain: bool,
 }
 
 impl Checkpoint {
@@ -92,6 +118,8 @@ impl Recovered {
             prepares,
             rotten,
             head_uncertain,
+            rotten_unbounded: _,
+            position: _,
             nonce: _,
         } = self;
         let superblock = superblock.ok_or(OutOfService::SuperblockMissing)?;
@@ -121,7 +149,12 @@ impl Recovered {
         if head.op < named.op {
             return Err(OutOfService::CheckpointMissing { op: named.op });
         }
-        if let Some(op) = rotten.into_iter().filter(|op| *op > head.op).min() {
+        if let Some(op) = rotten
+            .iter()
+            .map(|it| it.op)
+            .filter(|op| *op > head.op)
+            .min()
+        {
             return Err(OutOfService::PrepareRotten { op });
         }
         let gap = gap.or_else(|| (head.op < superblock.head).then(|| head.op.next()));
@@ -137,6 +170,8 @@ impl Recovered {
             prepares,
             dropped,
             older: Vec::new(),
+            damaged: None,
+            head_uncertain: false,
         })
     }
 }
@@ -144,8 +179,8 @@ impl Recovered {
 impl Recovered {
     /// Of several replicas: the journal that was installed last, and what was prepared in its view since.
     /// The superblock names the last ops of the install, so that what was only laid aside for another view
-    /// is not taken for part of it. With an uncertain head nothing above the checkpoint is kept: all of it
-    /// is fetched.
+    /// is not taken for part of it. Where a prepare cannot be read the journal ends, and what comes behind it
+    /// is damaged. With an uncertain head nothing above the checkpoint is kept: all of it is fetched.
     pub(crate) fn chain_among_others(self, config: &Config) -> Result<Chain, OutOfService> {
         let superblock = self.superblock.ok_or(OutOfService::SuperblockMissing)?;
         let named = superblock.checkpoint;
@@ -153,139 +188,243 @@ impl Recovered {
         if checkpoint.op == named.op && checkpoint.checksum != named.checksum {
             return Err(OutOfService::CheckpointMissing { op: named.op });
         }
-        if self.head_uncertain {
-            return Ok(Chain {
-                superblock,
-                checkpoint,
-                prepares: Vec::new(),
-                dropped: Vec::new(),
-                older: Vec::new(),
-            });
+        // What was lost since the journal was installed may have been the last ops of it.
+        let is_lost = |before| before > superblock.since;
+        if self.head_uncertain || self.rotten_unbounded.is_some_and(is_lost) {
+            return Ok(Chain::without_head(superblock, checkpoint));
         }
-        let mut frames = Frames::new(self.prepares, self.rotten, config)?;
-        let installed = superblock.suffix.last().and_then(|entry| entry.header);
-        let installed = installed.map_or(named, |header| ChainPoint {
-            op: header.op(),
-            checksum: header.checksum,
-        });
-        let base = checkpoint.anchor().point;
-        let mut prepares = match frames.back_from(installed, base) {
-            // A checkpoint of another replica is here, and the superblock that installs it is not: what was
-            // in its way came to nothing.
-            Err(OutOfService::PrepareUnchained { .. }) if base.op > named.op => Vec::new(),
-            found => found?,
-        };
-        if superblock.view == superblock.log_view {
-            let head = prepares.last().map_or(checkpoint.anchor(), anchor);
-            frames.forward_from(head.point, superblock.view, &mut prepares)?;
+        let mut by_point = by_point(self.prepares, config)?;
+        let base = checkpoint.anchor();
+        let older = older_than(&by_point, base.point);
+        let above = by_point.split_off(&(base.point.op.next(), 0));
+        let rotten = Lost::new(&self.rotten, superblock.since);
+        let above = JournalAbove::find(base, &superblock, above, &rotten)?;
+        if above.is_vague() {
+            return Ok(Chain::without_head(superblock, checkpoint));
         }
-        let older = frames.older_than(base);
-        let dropped = frames.by_point.into_keys().map(|(op, _)| op);
-        let dropped = dropped.filter(|op| *op > checkpoint.op).collect();
         Ok(Chain {
             superblock,
             checkpoint,
-            prepares,
-            dropped,
+            prepares: above.prepares,
+            dropped: above.left_over,
             older,
+            damaged: above.damaged,
+            head_uncertain: false,
         })
     }
 }
 
-/// The readable prepares, by op and checksum.
-struct Frames {
-    by_point: BTreeMap<(Op, u128), Prepare>,
-    rotten: Vec<Op>,
+impl Chain {
+    /// Nothing above the checkpoint is kept.
+    const fn without_head(superblock: Superblock, checkpoint: Checkpoint) -> Self {
+        Self {
+            superblock,
+            checkpoint,
+            prepares: Vec::new(),
+            dropped: Vec::new(),
+            older: Vec::new(),
+            damaged: None,
+            head_uncertain: true,
+        }
+    }
 }
 
-impl Frames {
-    fn new(prepares: Vec<Prepare>, rotten: Vec<Op>, config: &Config) -> Result<Self, OutOfService> {
-        let mut by_point = BTreeMap::new();
-        for prepare in prepares {
-            let header = &prepare.header;
-            let op = header.op();
-            let is_ours = header.is_valid()
-                && header.cluster == config.cluster.0
-                && header.group() == config.group;
-            if !is_ours {
-                return Err(OutOfService::PrepareRotten { op });
-            }
-            by_point.insert((op, header.checksum), prepare);
-        }
-        Ok(Self { by_point, rotten })
-    }
+/// What was flushed and cannot be read.
+struct Lost {
+    /// The highest op of all.
+    last: Op,
+    /// Those without a header that may have been prepared since the journal was installed. What was written
+    /// before that is no part of it if it is above its head.
+    unknown: BTreeSet<Op>,
+    headers: Vec<PrepareHeader>,
+}
 
-    /// The prepares after `base` up to `head`, along the chain (V9).
-    fn back_from(
-        &mut self,
-        head: ChainPoint,
-        base: ChainPoint,
-    ) -> Result<Vec<Prepare>, OutOfService> {
-        let mut prepares = Vec::new();
-        let mut point = head;
-        while point.op > base.op {
-            let op = point.op;
-            let Some(prepare) = self.by_point.remove(&(op, point.checksum)) else {
-                return Err(self.missing(op));
-            };
-            point = ChainPoint {
-                op: Op(op.0 - 1),
-                checksum: prepare.header.parent,
-            };
+impl Lost {
+    fn new(rotten: &[Rotten], since: u64) -> Self {
+        let ops = rotten.iter().map(|it| it.op);
+        let unknown = rotten
+            .iter()
+            .filter(|it| it.header.is_none() && it.before > since);
+        Self {
+            last: ops.max().unwrap_or_default(),
+            unknown: unknown.map(|it| it.op).collect(),
+            headers: rotten.iter().filter_map(|it| it.header).collect(),
+        }
+    }
+}
+
+type Prepares = BTreeMap<(Op, u128), Prepare>;
+
+/// The readable prepares, by op and checksum.
+fn by_point(prepares: Vec<Prepare>, config: &Config) -> Result<Prepares, OutOfService> {
+    let mut by_point = BTreeMap::new();
+    for prepare in prepares {
+        let header = &prepare.header;
+        let op = header.op();
+        let is_ours = header.is_valid()
+            && header.cluster == config.cluster.0
+            && header.group() == config.group;
+        if !is_ours {
+            return Err(OutOfService::PrepareRotten { op });
+        }
+        by_point.insert((op, header.checksum), prepare);
+    }
+    Ok(by_point)
+}
+
+/// The checksums of the prepares up to `point`, as far back as they are here.
+fn older_than(by_point: &Prepares, mut point: ChainPoint) -> Vec<u128> {
+    let mut checksums = Vec::new();
+    while let Some(prepare) = by_point.get(&(point.op, point.checksum)) {
+        checksums.push(point.checksum);
+        point = ChainPoint {
+            op: Op(point.op.0 - 1),
+            checksum: prepare.header.parent,
+        };
+    }
+    checksums.reverse();
+    checksums
+}
+
+/// The journal above the checkpoint.
+struct JournalAbove {
+    /// What follows from the checkpoint without a gap.
+    prepares: Vec<Prepare>,
+    /// What comes behind the first that cannot be read.
+    damaged: Option<Damaged>,
+    /// The ops of what belongs to neither.
+    left_over: Vec<Op>,
+}
+
+impl JournalAbove {
+    fn find(
+        base: Anchor,
+        superblock: &Superblock,
+        above: Prepares,
+        rotten: &Lost,
+    ) -> Result<Self, OutOfService> {
+        let mut known = installed(base.point.op, superblock);
+        if is_contradicted(base.point, superblock, &above) {
+            if base.point.op <= superblock.checkpoint.op {
+                let op = base.point.op.next();
+                return Err(OutOfService::PrepareUnchained { op });
+            }
+            // A checkpoint of another replica is here, and the superblock that installs it is not: what was
+            // in its way came to nothing.
+            known.clear();
+        }
+        if superblock.view == superblock.log_view {
+            prepared_since(base.point, superblock.view, &above, rotten, &mut known);
+        }
+        let headers = rotten.headers.clone();
+        let mut damaged = Damaged::new(base.point.op.next(), known, above, headers);
+        let mut prepares: Vec<Prepare> = Vec::new();
+        let mut head = base;
+        while let Some(prepare) = damaged.take_next(head) {
+            head = anchor(&prepare);
             prepares.push(prepare);
         }
-        if point.op == base.op && point.checksum != base.checksum {
-            return Err(OutOfService::PrepareUnchained { op: base.op.next() });
+        if damaged.is_empty() {
+            return Ok(Self {
+                prepares,
+                left_over: damaged.left_over(),
+                damaged: None,
+            });
         }
-        prepares.reverse();
-        Ok(prepares)
+        if damaged.contradicts(head.point) {
+            let op = damaged.first();
+            return Err(OutOfService::PrepareUnchained { op });
+        }
+        if let Some(op) = damaged.last_unreadable().filter(|op| *op > rotten.last) {
+            return Err(OutOfService::PrepareMissing { op });
+        }
+        Ok(Self {
+            prepares,
+            left_over: Vec::new(),
+            damaged: Some(damaged).filter(|_| !mutation::V10_UNREADABLE),
+        })
     }
 
-    /// The checksums of the prepares up to `point`, as far back as they are here.
-    fn older_than(&self, mut point: ChainPoint) -> Vec<u128> {
-        let mut checksums = Vec::new();
-        while let Some(prepare) = self.by_point.get(&(point.op, point.checksum)) {
-            checksums.push(point.checksum);
-            point = ChainPoint {
-                op: Op(point.op.0 - 1),
-                checksum: prepare.header.parent,
-            };
-        }
-        checksums.reverse();
-        checksums
+    /// Whether more ops may have been there than a vote can name.
+    fn is_vague(&self) -> bool {
+        self.damaged.as_ref().is_some_and(|damaged| {
+            let before = Op(damaged.first().0 - 1);
+            let certain = damaged.last_certain().unwrap_or(before);
+            damaged.last().0 - certain.0 > (VOTE_OPS_MAX - SUFFIX_MAX) as u64
+        })
     }
+}
 
-    /// What was prepared in `view` after `head`; it was written in the order of its ops.
-    fn forward_from(
-        &mut self,
-        mut head: ChainPoint,
-        view: View,
-        prepares: &mut Vec<Prepare>,
-    ) -> Result<(), OutOfService> {
-        loop {
-            let op = head.op.next();
-            let mut found = self.by_point.range((op, 0)..=(op, u128::MAX));
-            let follows = |prepare: &Prepare| {
-                prepare.header.parent == head.checksum && prepare.header.view() == view
-            };
-            let Some((_, prepare)) = found.find(|(_, prepare)| follows(prepare)) else {
-                break;
-            };
-            let checksum = prepare.header.checksum;
-            prepares.extend(self.by_point.remove(&(op, checksum)));
-            head = ChainPoint { op, checksum };
-        }
-        // Others above it are of no gap: they were laid aside for a later view.
-        if let Some(op) = self.rotten.iter().filter(|op| **op > head.op).min() {
-            return Err(OutOfService::PrepareRotten { op: *op });
-        }
-        Ok(())
+/// Whether the superblock, or the chain back from its head, names another op than `base` in its place.
+fn is_contradicted(base: ChainPoint, superblock: &Superblock, above: &Prepares) -> bool {
+    let named = |op| superblock.suffix.iter().find(|it| it.op == op)?.header;
+    let mut point = superblock.checkpoint;
+    if let Some(header) = superblock.suffix.last().and_then(|it| it.header) {
+        point = ChainPoint {
+            op: header.op(),
+            checksum: header.checksum,
+        };
     }
+    while point.op > base.op {
+        let found = above.get(&(point.op, point.checksum));
+        let header = found.map(|it| it.header).or(named(point.op));
+        let Some(header) = header else {
+            break;
+        };
+        point = ChainPoint {
+            op: Op(point.op.0 - 1),
+            checksum: header.parent,
+        };
+    }
+    let at_base = named(base.op).is_some_and(|it| it.checksum != base.checksum);
+    at_base || point.op == base.op && point.checksum != base.checksum
+}
 
-    fn missing(&self, op: Op) -> OutOfService {
-        match self.rotten.iter().filter(|rotten| **rotten >= op).min() {
-            Some(rotten) => OutOfService::PrepareRotten { op: *rotten },
-            None => OutOfService::PrepareMissing { op },
+/// What the superblock tells of the ops above the checkpoint.
+fn installed(base: Op, superblock: &Superblock) -> VecDeque<Known> {
+    let named = superblock.checkpoint;
+    let head = superblock.suffix.last().map_or(named.op, |entry| entry.op);
+    let count = head.0.saturating_sub(base.0);
+    let mut known: VecDeque<Known> = (0..count).map(|_| Known::default()).collect();
+    let index = |op: Op| usize::try_from(op.0.checked_sub(base.0 + 1)?).ok();
+    if let Some(known) = index(named.op).and_then(|index| known.get_mut(index)) {
+        known.checksum = Some(named.checksum);
+    }
+    for entry in &superblock.suffix {
+        let known = index(entry.op).and_then(|index| known.get_mut(index));
+        if let (Some(known), Some(header)) = (known, entry.header) {
+            *known = Known::by_header(header);
+        }
+    }
+    known
+}
+
+/// What was prepared in `view` after its journal was installed; it was written in the order of its ops, and
+/// the primary of the view gave each number once. What cannot be read and has no header may be any of them.
+/// Others are of no gap: they were laid aside for a later view.
+fn prepared_since(
+    base: ChainPoint,
+    view: View,
+    above: &Prepares,
+    rotten: &Lost,
+    known: &mut VecDeque<Known>,
+) {
+    loop {
+        let op = Op(base.op.0 + known.len() as u64 + 1);
+        let before = known.back();
+        let before = before.map_or(Some(base.checksum), |known| known.checksum);
+        let follows = |header: &PrepareHeader| {
+            let is_next = before.is_none_or(|it| it == header.parent);
+            header.view() == view && header.op() == op && is_next
+        };
+        let readable = above.range((op, 0)..=(op, u128::MAX));
+        let mut headers = readable.map(|(_, it)| &it.header).chain(&rotten.headers);
+        if let Some(header) = headers.find(|header| follows(header)) {
+            known.push_back(Known::by_header(*header));
+        } else if rotten.unknown.contains(&op) {
+            known.push_back(Known::default());
+        } else {
+            return;
         }
     }
 }

@@ -180,7 +180,7 @@ impl Replica {
         }
     }
 
-    pub(super) fn pursue(&mut self, target: Target) {
+    pub(super) fn pursue(&mut self, mut target: Target) {
         assert!(matches!(
             self.status,
             Status::ViewChange | Status::RecoveringHead
@@ -191,10 +191,26 @@ impl Replica {
             return self.count_ignored(Ignore::VotesContradict);
         }
         if mutation::V3 {
+            self.damaged = None;
             self.journal.truncate(self.commit_chained);
         }
+        self.lay_aside_readable(&mut target);
         self.view_change.target = Some(target);
         self.advance_target();
+    }
+
+    /// What of the target is behind a damaged prepare of the own journal, and can be read, need not be
+    /// fetched.
+    fn lay_aside_readable(&self, target: &mut Target) {
+        let Some(damaged) = &self.damaged else {
+            return;
+        };
+        for header in &target.headers {
+            if let Some(prepare) = damaged.readable(header.op(), header.checksum) {
+                let readable = (prepare.clone(), true);
+                target.laid_aside.insert(header.op(), readable);
+            }
+        }
     }
 
     /// Goes on towards the journal of the view, as far as that is possible at this moment.
@@ -261,12 +277,13 @@ impl Replica {
             }
             if next <= self.op() {
                 target.is_diverged = true;
+                self.damaged = None;
                 self.journal.truncate(before);
             }
             if header.timestamp() <= self.journal.head().timestamp {
                 return self.count_ignored(Ignore::PrepareInvalid);
             }
-            self.journal.append(prepare.clone(), false);
+            self.extend(prepare.clone(), false);
             self.effects.push_back(Effect::WritePrepare(prepare));
             self.commit_up_to(next);
             // It is alive, and whoever hands this out is, too.
@@ -300,6 +317,7 @@ impl Replica {
             // Committed ops that the view does not have: nothing is guessed.
             return self.count_ignored(Ignore::VotesContradict);
         }
+        self.damaged = None;
         self.journal.truncate(matched.max(self.journal.base()));
         for (op, (prepare, _)) in core::mem::take(&mut target.laid_aside) {
             assert!(op == self.op().next());

@@ -101,6 +101,7 @@ impl Replica {
         if self.view_change.repeat.fires(self.now) {
             self.repeat_view_change();
         }
+        self.repair_damaged_again();
     }
 
     /// V11: asks for the journal of the view, or for what is missing of it.

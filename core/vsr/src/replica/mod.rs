@@ -6,6 +6,7 @@ use wire::{ClusterId, ConsensusGroup, Op, ReplicaId, Time, View};
 
 use crate::{
     ChainPoint, ClientSessions, Commit, Effect, Ignore, Input, Message, Note, Status,
+    damaged::Damaged,
     journal::{Anchor, Journal},
     mutation,
     pipeline::Pipeline,
@@ -22,6 +23,8 @@ use view_change::ViewChange;
 
 mod apply;
 mod checkpoint;
+mod choice;
+mod damage;
 mod installing;
 mod liveness;
 mod normal;
@@ -73,8 +76,11 @@ pub struct Replica {
     nonce: u128,
     /// The superblock: what is promised, and how much of it is durable (V1).
     promises: Promises,
-    /// Invariant: holds every op that is not applied.
+    /// Invariant: holds every op that is not applied, up to the first that cannot be read.
     journal: Journal,
+    /// What comes behind that, if the end of the journal is damaged. Invariant: it begins behind the journal's
+    /// head, and a primary in normal status has none.
+    damaged: Option<Damaged>,
     /// The last op of the journal when the view began; a primary serves nothing before it is applied (V8).
     inherited: Op,
     /// The highest op known to be committed, wherever.
@@ -316,6 +322,7 @@ impl Replica {
         } else if let Some(commit) = installed {
             self.acknowledge_after(commit);
         }
+        self.repair_damaged();
     }
 
     /// VRR §4.2, step 4 and 5: all learn the journal of the view, and the ops that it inherited are
@@ -384,6 +391,10 @@ impl Replica {
         if self.status == Status::Normal {
             assert!(self.promises.is_durable(self.view));
             assert!(self.checkpoint_op() <= self.commit_min());
+        }
+        if let Some(damaged) = &self.damaged {
+            assert!(damaged.first() == self.op().next());
+            assert!(self.status != Status::Normal || !self.is_primary());
         }
         if let Some(last) = self.pipeline.last() {
             assert!(self.status == Status::Normal && self.is_primary());

@@ -7,7 +7,7 @@ use crate::{
     ChainPoint, Commit, CommitOk, Effect, Ignore, Message, Note, Origin, Prepare, PrepareMessage,
     PrepareOk, Refusal, Request, Status, Token,
     client_sessions::Answer,
-    constants::{BODY_VERSION, SUFFIX_MAX, TIMESTAMP_MAX},
+    constants::{BODY_VERSION, TIMESTAMP_MAX},
     mutation,
 };
 
@@ -148,7 +148,7 @@ impl Replica {
             }
             return self.count_ignored(reason);
         }
-        self.journal.append(prepare.clone(), false);
+        self.extend(prepare.clone(), false);
         self.effects.push_back(Effect::WritePrepare(prepare));
         if mutation::V7 {
             self.acknowledge_after(self.journal.durable());
@@ -162,7 +162,7 @@ impl Replica {
     /// A primary prepares an op only once the one [`SUFFIX_MAX`] before it is applied there: so that one is
     /// committed, and no more ops than these may be uncommitted.
     pub(super) fn commit_behind_head(&mut self) {
-        self.commit_up_to(Op(self.op().0.saturating_sub(SUFFIX_MAX as u64)));
+        self.commit_up_to(self.far_behind().min(self.op()));
     }
 
     /// Whether it is what was sealed, and may be in the journal of this group and view.
@@ -196,6 +196,8 @@ impl Replica {
         }
         if op > head.point.op.next() {
             Some(Ignore::PrepareAhead)
+        } else if self.contradicts_damaged(op, header.checksum) {
+            Some(Ignore::PrepareConflicts)
         } else if header.parent != head.point.checksum {
             Some(Ignore::PrepareUnchained)
         } else if header.timestamp() <= head.timestamp {
@@ -209,7 +211,8 @@ impl Replica {
     pub(super) fn on_prepare_written(&mut self, op: Op, checksum: u128) {
         let durable = self.journal.durable();
         let is_aside = self.set_aside_durable(op, checksum);
-        if !self.journal.set_durable(op, checksum) && !is_aside {
+        let is_filled = self.set_filled_durable(op, checksum);
+        if !self.journal.set_durable(op, checksum) && !is_aside && !is_filled {
             return self.count_ignored(Ignore::WriteUnknown);
         }
         if self.status != Status::Normal {
@@ -217,6 +220,10 @@ impl Replica {
             self.advance_target();
             if self.status == Status::ViewChange {
                 self.promise_view();
+                if is_filled {
+                    self.vote();
+                    self.refresh_vote();
+                }
             }
             return;
         }

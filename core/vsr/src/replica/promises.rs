@@ -17,6 +17,8 @@ struct Views {
 #[derive(Debug, Default)]
 pub(super) struct Promises {
     newest: Superblock,
+    /// What this incarnation writes is at this position of the disk's journal or behind it.
+    position: u64,
     /// By sequence number, rising.
     writing: VecDeque<(u64, Views)>,
     /// None before the first superblock is durable.
@@ -24,14 +26,23 @@ pub(super) struct Promises {
 }
 
 impl Promises {
+    /// Nothing is promised.
+    pub(super) fn fresh(position: u64) -> Self {
+        Self {
+            position,
+            ..Self::default()
+        }
+    }
+
     /// The promises of a replica that was stopped.
-    pub(super) const fn recovered(superblock: Superblock) -> Self {
+    pub(super) const fn recovered(superblock: Superblock, position: u64) -> Self {
         let durable = Views {
             view: superblock.view,
             log_view: superblock.log_view,
         };
         Self {
             newest: superblock,
+            position,
             writing: VecDeque::new(),
             durable: Some(durable),
         }
@@ -47,6 +58,7 @@ impl Promises {
     pub(super) fn install(&mut self, view: View, head: Op, suffix: Vec<SuffixEntry>) {
         self.leave(view, head, suffix);
         self.newest.log_view = view;
+        self.newest.since = self.position;
     }
 
     /// `view` is about to be started; the journal up to `head` is still that of `log_view`.
@@ -62,11 +74,12 @@ impl Promises {
         self.retain_suffix();
     }
 
-    /// The journal begins and ends at the checkpoint, `head`; it is still that of the same view.
-    pub(super) fn begin_journal(&mut self, head: Op) {
-        assert!(head == self.newest.checkpoint.op);
+    /// The journal begins at the checkpoint and ends at `head`; it is still that of the same view.
+    pub(super) fn begin_journal(&mut self, head: Op, suffix: Vec<SuffixEntry>) {
+        assert!(head >= self.newest.checkpoint.op);
         self.newest.head = head;
-        self.newest.suffix.clear();
+        self.newest.suffix = suffix;
+        self.retain_suffix();
     }
 
     fn retain_suffix(&mut self) {

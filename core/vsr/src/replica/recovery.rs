@@ -19,7 +19,7 @@ impl Replica {
     /// that nothing is said or served.
     ///
     /// A backup of several goes on in its view; the primary starts the next one (V10); one that was voting
-    /// votes the same again (V5). One whose head is uncertain is in [`Status::RecoveringHead`]: only the
+    /// votes the same again (V5). What of their journals cannot be read they fetch from the others (V12). One whose head is uncertain is in [`Status::RecoveringHead`]: only the
     /// journal of a view, given on its question, ends that (V11).
     ///
     /// # Panics
@@ -33,6 +33,7 @@ impl Replica {
             let checkpoint = recovered.checkpoint.unwrap_or_default();
             let mut replica = Self::behind(config, checkpoint);
             replica.nonce = recovered.nonce;
+            replica.promises = Promises::fresh(recovered.position);
             replica.begin_view(View(0));
             replica
         } else if config.replica_count == 1 {
@@ -45,19 +46,22 @@ impl Replica {
     /// n = 1: all that is durable is committed, and goes to the state machine again.
     fn restarted_alone(config: Config, recovered: Recovered) -> Self {
         let view = recovered.superblock.as_ref().map_or(View(0), |it| it.view);
+        let position = recovered.position;
         match recovered.chain(&config) {
-            Ok(chain) => Self::from_chain(config, chain),
+            Ok(chain) => Self::from_chain(config, chain, position),
             Err(reason) => Self::out_of_service(config, view, reason),
         }
     }
 
-    fn from_chain(config: Config, chain: Chain) -> Self {
+    fn from_chain(config: Config, chain: Chain, position: u64) -> Self {
         let Chain {
             mut superblock,
             checkpoint,
             prepares,
             dropped,
             older: _,
+            damaged: _,
+            head_uncertain: _,
         } = chain;
         let view = superblock.view;
         // The checkpoint that was read is the one to count on, whichever was written last.
@@ -65,7 +69,7 @@ impl Replica {
         superblock.checkpoint_quorum = checkpoint.op;
 
         let mut replica = Self::behind(config, checkpoint);
-        replica.promises = Promises::recovered(superblock);
+        replica.promises = Promises::recovered(superblock, position);
         for prepare in prepares {
             replica.journal.append(prepare, true);
         }
@@ -92,7 +96,7 @@ impl Replica {
     fn restarted_among_others(config: Config, recovered: Recovered) -> Self {
         let view = recovered.superblock.as_ref().map_or(View(0), |it| it.view);
         let nonce = recovered.nonce;
-        let head_uncertain = recovered.head_uncertain;
+        let position = recovered.position;
         let chain = match recovered.chain_among_others(&config) {
             Ok(chain) => chain,
             Err(reason) => return Self::out_of_service(config, view, reason),
@@ -101,19 +105,24 @@ impl Replica {
         let mut replica = Self::behind(config, chain.checkpoint);
         replica.view = view;
         replica.nonce = nonce;
-        replica.promises = Promises::recovered(chain.superblock);
+        replica.promises = Promises::recovered(chain.superblock, position);
         replica.journal.set_trimmed(chain.older);
         for prepare in chain.prepares {
             replica.journal.append(prepare, true);
         }
+        replica.damaged = chain.damaged;
         replica.note(Note::Recovered {
             checkpoint: replica.commit_min(),
             op: replica.op(),
         });
+        if let Some(damaged) = &replica.damaged {
+            let (first, last) = (damaged.first(), damaged.last());
+            replica.note(Note::Damaged { first, last });
+        }
         for op in chain.dropped {
             replica.note(Note::Dropped { op });
         }
-        if head_uncertain {
+        if chain.head_uncertain {
             replica.status = Status::RecoveringHead;
             replica.view_change.repeat.start(replica.now);
             return replica;
@@ -126,6 +135,7 @@ impl Replica {
             replica.leave_view(view.next());
             replica.promise_view();
             replica.broadcast_wish(view.next());
+            replica.repair_damaged();
         } else {
             replica.enter_view();
         }
@@ -138,6 +148,7 @@ impl Replica {
         self.view_change.timeout.start(self.now);
         self.view_change.repeat.start(self.now);
         self.vote();
+        self.repair_damaged();
     }
 
     /// The promises for `view` go to the disk; once they are there, the replica enters it.
@@ -161,6 +172,7 @@ impl Replica {
             nonce: 0,
             promises: Promises::default(),
             journal: Journal::new(applied, config.replica_count > 1),
+            damaged: None,
             inherited: op,
             commit_max: op,
             commit_chained: op,

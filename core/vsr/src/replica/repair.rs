@@ -108,8 +108,9 @@ impl Replica {
                 .checksum
                 .map_or(is_committed || is_same_view, |named| named == checksum)
         });
-        match prepare.cloned() {
-            Some(prepare) => self.send_prepare(to, prepare, is_committed),
+        let kept = prepare.cloned().map(|prepare| (prepare, is_committed));
+        match kept.or_else(|| self.damaged_prepare(op, request.checksum)) {
+            Some((prepare, is_committed)) => self.send_prepare(to, prepare, is_committed),
             None => self.count_ignored(Ignore::PrepareNotKept),
         }
     }
@@ -166,6 +167,12 @@ impl Replica {
             prepare,
             ..
         } = answer;
+        if self.fill(&prepare) {
+            self.repair_damaged();
+            if self.view_change.target.is_none() {
+                return;
+            }
+        }
         match self.status {
             Status::ViewChange | Status::RecoveringHead => {
                 self.on_missing_prepare(prepare, is_committed);

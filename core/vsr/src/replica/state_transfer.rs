@@ -8,7 +8,8 @@
 //! not find (V15). The rest is fetched like everything else that is missing.
 //!
 //! `log_view` stays what it was: the ops up to a checkpoint are committed, so they are those of the journal
-//! of every view that can still be chosen, and of the ops after it the replica has none.
+//! of every view that can still be chosen, and of the ops after it the replica has none, unless prepares that
+//! it cannot read were in between (`damage.rs`): what comes behind those stays.
 
 use wire::{Op, ReplicaId};
 
@@ -64,6 +65,7 @@ impl Replica {
 
     fn ignore_gone(&self, gone: &Gone) -> Option<Ignore> {
         let is_missing = match self.status {
+            Status::Normal | Status::ViewChange if self.is_damaged(gone.op) => true,
             Status::Normal => gone.op > self.op() && self.repair.is_wanted(gone.op),
             Status::ViewChange | Status::RecoveringHead => {
                 let target = self.view_change.target.as_ref();
@@ -123,6 +125,7 @@ impl Replica {
         let before = self.status;
         let anchor = checkpoint.anchor();
         let point = anchor.point;
+        self.keep_damaged_after(point);
         self.journal = Journal::new(anchor, self.config.replica_count > 1);
         self.commit_chained = point.op;
         self.commit_max = self.commit_max.max(point.op);
@@ -144,7 +147,8 @@ impl Replica {
         self.promises.set_checkpoint(point, checkpoint_quorum);
         if before != Status::RecoveringHead {
             // There the head is not known: what was promised of it stays.
-            self.promises.begin_journal(point.op);
+            let suffix = self.suffix();
+            self.promises.begin_journal(self.last_op(), suffix);
         }
         self.write_superblock();
         let sequence = self.promises.newest().sequence;
@@ -173,6 +177,7 @@ impl Replica {
         self.effects.push_back(Effect::StatusChanged);
         // Nothing was listened to meanwhile.
         self.be_patient();
+        self.connect();
         match before {
             Status::Normal => self.repair_on(),
             Status::ViewChange => {

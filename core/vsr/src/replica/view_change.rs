@@ -8,13 +8,17 @@ use alloc::{vec, vec::Vec};
 
 use wire::{Op, PrepareHeader, ReplicaId, View};
 
-use super::{Replica, installing::Target};
+use super::{
+    Replica,
+    choice::{Choice, choose},
+    installing::Target,
+};
 use crate::{
     ChainPoint, DoViewChange, Effect, Ignore, Message, Note, Refusal, StartView, StartViewChange,
     Status, SuffixEntry, SuffixReport,
     constants::{
         REPEAT_INTERVAL, STAGGER, SUFFIX_MAX, VIEW_CHANGE_DOUBLINGS_MAX, VIEW_CHANGE_INTERVAL,
-        VIEW_MAX, WISH_INTERVAL,
+        VIEW_MAX, VOTE_OPS_MAX, WISH_INTERVAL,
     },
     mutation,
     quorum::Votes,
@@ -35,7 +39,7 @@ pub(super) struct ViewChange {
     /// The newest wish of each replica, by replica, this one's included.
     wishes: Vec<Option<Wish>>,
     /// This replica's vote. Set once everything in it is durable; never changes for a view (V5).
-    vote: Option<DoViewChange>,
+    pub(super) vote: Option<DoViewChange>,
     /// The votes for this view, by replica, where this replica is to lead it.
     votes: Vec<Option<DoViewChange>>,
     /// The journal of this view, while it is fetched.
@@ -226,7 +230,7 @@ impl Replica {
             return;
         }
         let suffix = self.suffix();
-        self.promises.leave(self.view, self.op(), suffix);
+        self.promises.leave(self.view, self.last_op(), suffix);
         self.write_superblock();
     }
 
@@ -235,14 +239,14 @@ impl Replica {
         if self.config.replica_count == 1 {
             return Vec::new();
         }
-        let after = self.op().0.saturating_sub(SUFFIX_MAX as u64);
-        let headers = self.journal.headers_after(Op(after));
-        let entry = |header: PrepareHeader| SuffixEntry {
-            op: header.op(),
-            header: Some(header),
-            nack: false,
+        let entry = |report: SuffixReport| SuffixEntry {
+            op: report.op,
+            header: report.header,
+            nack: report.nack,
         };
-        headers.map(entry).collect()
+        let mut reports = self.reports_before_gaps();
+        reports.extend(self.reports_after(self.far_behind()));
+        reports.into_iter().map(entry).collect()
     }
 
     /// VRR §4.2, step 2: votes, once what the vote says is durable.
@@ -253,26 +257,23 @@ impl Replica {
             return;
         }
         assert!(self.journal.durable() == self.op());
-        let commit = self.commit_point();
-        let report = |header: PrepareHeader| SuffixReport {
-            op: header.op(),
-            header: Some(header),
-            nack: false,
-            present: true,
+        let Some(commit) = self.commit_known() else {
+            // V10: no vote before it is repaired.
+            return;
         };
         self.view_change.vote = Some(DoViewChange {
             replica: self.config.replica,
             view: self.view,
             log_view: self.promises.newest().log_view,
-            op: self.op(),
+            op: self.last_op(),
             commit,
             checkpoint: self.checkpoint_op(),
-            suffix: self.journal.headers_after(commit.op).map(report).collect(),
+            suffix: self.reports_after(commit.op),
         });
         self.send_vote();
     }
 
-    fn send_vote(&mut self) {
+    pub(super) fn send_vote(&mut self) {
         let Some(vote) = self.view_change.vote.clone() else {
             return;
         };
@@ -294,8 +295,11 @@ impl Replica {
         if self.status == Status::ViewChange {
             if self.view_change.target.is_some() {
                 self.pursue_again();
-            } else if !self.is_primary() {
-                self.send_vote();
+            } else {
+                self.vote();
+                if !self.is_primary() {
+                    self.send_vote();
+                }
             }
         }
     }
@@ -329,11 +333,16 @@ impl Replica {
         let own = usize::from(vote.replica.0);
         let free = votes.iter().position(Option::is_none);
         let free = free.filter(|_| mutation::V5 && votes[own].is_some());
-        let slot = &mut votes[free.unwrap_or(own)];
-        if slot.is_some() {
+        let is_new = match &mut votes[free.unwrap_or(own)] {
+            Some(before) => refine(before, &vote),
+            slot @ None => {
+                *slot = Some(vote);
+                true
+            }
+        };
+        if !is_new {
             return self.count_ignored(Ignore::DoViewChangeRepeated);
         }
-        *slot = Some(vote);
         let votes: Vec<&DoViewChange> = self.view_change.votes.iter().flatten().collect();
         let is_chosen = self.view_change.target.is_some();
         let has_quorum = votes.len() >= usize::from(crate::quorum(self.config.replica_count));
@@ -341,20 +350,67 @@ impl Replica {
         if is_chosen || !has_quorum || self.view_change.vote.is_none() {
             return;
         }
-        match choose(&votes) {
-            Some((commit, headers)) => self.pursue(Target::new(commit, headers)),
-            None => self.count_ignored(Ignore::VotesContradict),
+        let is_complete = votes.len() == usize::from(self.config.replica_count);
+        match choose(&votes, self.config.replica_count) {
+            Choice::Journal {
+                commit,
+                headers,
+                truncated,
+            } => {
+                if let Some((op, nacks)) = truncated {
+                    self.note(Note::Truncated { op, nacks });
+                }
+                self.pursue(Target::new(commit, headers));
+            }
+            Choice::Undecided(op) if is_complete => {
+                let view = self.view;
+                self.note(Note::Undecided { view, op });
+            }
+            Choice::Undecided(_) => {}
+            Choice::Contradiction => self.count_ignored(Ignore::VotesContradict),
         }
     }
 
-    /// Whether all that the vote speaks of is there and hangs together.
+    /// Whether the vote names all ops above what it says is committed, and they hang together as far as their
+    /// headers are known.
     fn is_whole(&self, vote: &DoViewChange) -> bool {
-        let is_present = |it: &SuffixReport| it.header.is_some() && it.present && !it.nack;
-        let headers = vote.suffix.iter().filter_map(|it| it.header);
-        let headers: Vec<PrepareHeader> = headers.take(SUFFIX_MAX + 1).collect();
+        let count = vote.suffix.len() as u64;
+        let is_each_op = (0..).zip(&vote.suffix).all(|(index, it)| {
+            let behind = it.op.0.checked_sub(vote.commit.op.0);
+            behind == Some(index + 1)
+        });
+        let is_sound = |it: &SuffixReport| {
+            let is_present = it.present && it.header.is_some() && !it.nack;
+            is_present || !it.present
+        };
         vote.log_view <= vote.view
-            && vote.suffix.iter().all(is_present)
-            && self.is_suffix(vote.view, vote.commit, vote.op, &headers)
+            && vote.suffix.len() <= VOTE_OPS_MAX
+            && is_each_op
+            && vote.commit.op.0.checked_add(count) == Some(vote.op.0)
+            && vote.suffix.iter().all(is_sound)
+            && self.are_stretches(vote)
+    }
+
+    /// Whether the headers between two ops whose header is not known are a chain each.
+    fn are_stretches(&self, vote: &DoViewChange) -> bool {
+        let mut before = Some(vote.commit);
+        vote.suffix
+            .split_inclusive(|it| it.header.is_none())
+            .all(|stretch| {
+                let headers: Vec<PrepareHeader> =
+                    stretch.iter().filter_map(|it| it.header).collect();
+                let Some(first) = headers.first() else {
+                    before = None;
+                    return true;
+                };
+                let parent = before.unwrap_or(ChainPoint {
+                    op: Op(first.op.saturating_sub(1)),
+                    checksum: first.parent,
+                });
+                before = None;
+                let end = Op(parent.op.0.saturating_add(headers.len() as u64));
+                self.is_suffix(vote.view, parent, end, &headers)
+            })
     }
 
     /// Whether these are the headers of all ops after `commit` up to `op`, as a journal of `view` may have
@@ -408,39 +464,21 @@ impl Replica {
     }
 }
 
-/// V4: the journal of the highest log_view, of those the longest. Not that of the newest entry: prepares
-/// keep their view when they are inherited. Returns the highest commit that is known and the headers of the
-/// ops above it; none when the votes contradict each other: nothing is guessed then.
-fn choose(votes: &[&DoViewChange]) -> Option<(ChainPoint, Vec<PrepareHeader>)> {
-    let log_view = |vote: &DoViewChange| if mutation::V4 { View(0) } else { vote.log_view };
-    let best = votes.iter().max_by_key(|vote| (log_view(vote), vote.op))?;
-    let commit = votes
-        .iter()
-        .map(|vote| vote.commit)
-        .max_by_key(|it| it.op)?;
-    // Nothing at or below a known commit is dropped.
-    if checksum_of(best, commit.op).is_none_or(|it| it != commit.checksum) {
-        return None;
+/// V5: the same vote again may tell of what can be read by now, and of nothing else. Whether it does.
+fn refine(before: &mut DoViewChange, again: &DoViewChange) -> bool {
+    if before.log_view != again.log_view || before.op != again.op {
+        return false;
     }
-    for other in votes.iter().filter(|it| it.log_view == best.log_view) {
-        let reports = other.suffix.iter().filter_map(|it| it.header);
-        for header in reports {
-            let chosen = checksum_of(best, header.op());
-            if chosen.is_some_and(|it| it != header.checksum) {
-                return None;
-            }
+    let mut is_refined = false;
+    for report in again.suffix.iter().filter(|it| it.present) {
+        let known = before.suffix.iter_mut().find(|it| it.op == report.op);
+        let is_news = |it: &&mut SuffixReport| {
+            !it.present && !it.nack && (it.header.is_none() || it.header == report.header)
+        };
+        if let Some(known) = known.filter(is_news) {
+            *known = *report;
+            is_refined = true;
         }
     }
-    let headers = best.suffix.iter().filter_map(|it| it.header);
-    let headers = headers.filter(|header| header.op() > commit.op).collect();
-    Some((commit, headers))
-}
-
-/// The checksum of `op` in the journal of a vote, as far as the vote tells it.
-fn checksum_of(vote: &DoViewChange, op: Op) -> Option<u128> {
-    if vote.commit.op == op {
-        return Some(vote.commit.checksum);
-    }
-    let report = vote.suffix.iter().find(|it| it.op == op)?;
-    report.header.map(|header| header.checksum)
+    is_refined
 }

@@ -7,8 +7,8 @@ use wire::{DecodeError, Op, PREPARE_HEADER_SIZE, PrepareHeader, Problem, Reader,
 
 use crate::mutation;
 
-/// The version of the encoding.
-const VERSION: u32 = 1;
+/// The version of the encoding. The one before had no `since`.
+const VERSION: u32 = 2;
 
 /// A point of the hash chain: names an op and, by its checksum, everything before it (V9).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,8 +47,12 @@ pub struct Superblock {
     /// The last op of the journal when `log_view` was installed. A prepare above it that is older than
     /// `log_view` was truncated by that install.
     pub head: Op,
-    /// The uncommitted ops up to `head`, in order. Invariant: each is above `checkpoint`.
+    /// The uncommitted ops up to `head`, in order, and before them committed ones that nothing else names.
+    /// Invariant: each is above `checkpoint`.
     pub suffix: Vec<SuffixEntry>,
+    /// Every prepare of the journal of `log_view` above the head that it was installed with is at this position
+    /// of the disk's journal or behind it: one before it that cannot be read is none of these (V12).
+    pub since: u64,
 }
 
 impl Superblock {
@@ -85,6 +89,7 @@ impl Superblock {
                 writer.bytes(bytemuck::bytes_of(header));
             }
         }
+        writer.u64(self.since);
         writer.into_bytes()
     }
 
@@ -95,7 +100,7 @@ impl Superblock {
     pub fn decode(bytes: Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let version = reader.u32("version")?;
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(invalid(&reader, "version", u64::from(version)));
         }
         let sequence = reader.u64("sequence")?;
@@ -115,6 +120,11 @@ impl Superblock {
         for _ in 0..count {
             suffix.push(decode_entry(&mut reader)?);
         }
+        let since = if version == 1 {
+            0
+        } else {
+            reader.u64("since")?
+        };
         reader.finish()?;
         Ok(Self {
             sequence,
@@ -124,6 +134,7 @@ impl Superblock {
             checkpoint_quorum,
             head,
             suffix,
+            since,
         })
     }
 }

@@ -40,6 +40,7 @@ fn example() -> Superblock {
                 nack: true,
             },
         ],
+        since: 7,
     }
 }
 
@@ -51,7 +52,7 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn encoding_is_what_it_was() {
     let fixed = concat!(
-        "01000000",                         // version
+        "02000000",                         // version
         "0500000000000000",                 // sequence
         "03000000",                         // view
         "02000000",                         // log_view
@@ -81,8 +82,22 @@ fn encoding_is_what_it_was() {
         "01000000",                         // version of the body
     );
     let blank = "0d000000000000000100"; // op, nacked, no header
-    let expected = [fixed, header, blank].concat();
+    let since = "0700000000000000";
+    let expected = [fixed, header, blank, since].concat();
     assert_eq!(hex(&example().encode()), expected);
+}
+
+/// What the version before has written can be read: whatever is lost may belong to its journal.
+#[test]
+fn superblock_of_version_1_knows_no_position() {
+    let mut bytes = example().encode().to_vec();
+    bytes.truncate(bytes.len() - 8);
+    bytes[0] = 1;
+    let expected = Superblock {
+        since: 0,
+        ..example()
+    };
+    assert_eq!(Superblock::decode(Bytes::from(bytes)), Ok(expected));
 }
 
 #[test]
@@ -109,7 +124,8 @@ fn decode_refuses_what_contradicts_itself() {
         bytes[position] = value;
         Superblock::decode(Bytes::from(bytes)).map_err(|error| error.field)
     };
-    assert_eq!(wrong(0, 2), Err("version"));
+    assert_eq!(wrong(0, 3), Err("version"));
+    assert_eq!(wrong(0, 0), Err("version"));
     assert_eq!(wrong(16, 4), Err("log_view"));
     // A count that the bytes do not back.
     assert_eq!(wrong(63, 0xff), Err("suffix count"));

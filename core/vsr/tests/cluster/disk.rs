@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use vsr::{Checkpoint, Input, Prepare, Recovered, Superblock};
-use wire::Op;
+use vsr::{Checkpoint, Input, Prepare, Recovered, Rotten, Superblock};
+use wire::{Op, PrepareHeader};
 
 use crate::random::Random;
 
@@ -17,11 +17,34 @@ pub(crate) enum Write {
     Fetched(Checkpoint, Vec<u128>),
 }
 
+/// A prepare that was flushed and cannot be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lost {
+    header: PrepareHeader,
+    /// Whether the header can be read.
+    has_header: bool,
+    /// If not: how many ops behind this one may be concerned, as far as the journal knows.
+    vague: u64,
+    /// Where it was written, at the latest.
+    before: u64,
+}
+
+impl Lost {
+    /// The ops that it may be.
+    fn ops(&self) -> std::ops::RangeInclusive<u64> {
+        self.header.op..=self.header.op + self.vague
+    }
+}
+
 /// The disk of one replica. Prepares are written one after the other, as the journal does it; superblocks
 /// and checkpoints in an order of their own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
     pub(crate) prepares: Vec<Prepare>,
+    /// Those that cannot be read any more, and what the journal tells of each.
+    rotten: Vec<Lost>,
+    /// How many prepares were written in all.
+    written: u64,
     superblock: Option<Superblock>,
     /// With the ops that it was made of, by checksum.
     pub(crate) checkpoint: Option<(Checkpoint, Vec<u128>)>,
@@ -57,6 +80,7 @@ impl Disk {
             let prepare = self.writing_prepares.pop_front()?;
             let (op, checksum) = (prepare.header.op(), prepare.header.checksum);
             self.prepares.push(prepare);
+            self.written += 1;
             return Some(Input::PrepareWritten { op, checksum });
         }
         Some(match self.writing_others.pop_front()? {
@@ -108,13 +132,70 @@ impl Disk {
         self.is_head_uncertain = true;
     }
 
+    /// The last op that its checkpoint contains.
+    fn checkpoint_op(&self) -> Op {
+        let checkpoint = self.checkpoint.as_ref();
+        checkpoint.map_or(Op(0), |(checkpoint, _)| checkpoint.op)
+    }
+
+    /// The prepares that would be missed if they could not be read, by place.
+    pub(crate) fn needed(&self) -> Vec<usize> {
+        let checkpoint = self.checkpoint_op();
+        let all = self.prepares.iter().enumerate();
+        let needed = all.filter(|(_, it)| it.header.op() > checkpoint);
+        needed.map(|(index, _)| index).collect()
+    }
+
+    /// How the prepare at a place may be lost.
+    pub(crate) fn loss_of(&self, index: usize, random: &mut Random) -> Lost {
+        let has_header = random.percent(40);
+        Lost {
+            header: self.prepares[index].header,
+            before: self.written + 1,
+            has_header,
+            vague: u64::from(!has_header && random.percent(25)),
+        }
+    }
+
+    /// The prepare at a place cannot be read any more.
+    pub(crate) fn rot(&mut self, index: usize, lost: Lost) {
+        self.prepares.remove(index);
+        self.rotten.push(lost);
+    }
+
+    /// Whether something was lost of the ops that `lost` concerns.
+    pub(crate) fn has_lost_beside(&self, lost: &Lost) -> bool {
+        let ops = lost.ops();
+        let mut rotten = self.rotten.iter().map(Lost::ops);
+        rotten.any(|it| it.start() <= ops.end() && ops.start() <= it.end())
+    }
+
+    /// Whether a prepare above the checkpoint was ever lost, though another copy may have come.
+    pub(crate) fn is_suspect(&self) -> bool {
+        let checkpoint = self.checkpoint_op();
+        self.rotten.iter().any(|it| it.header.op() > checkpoint)
+    }
+
     pub(crate) fn read(&self, op: Op, checksum: u128) -> Option<Prepare> {
         let is_it = |it: &&Prepare| it.header.op() == op && it.header.checksum == checksum;
         self.prepares.iter().find(is_it).cloned()
     }
 
     pub(crate) fn recovered(&self, nonce: u128) -> Recovered {
+        let checkpoint = self.checkpoint_op();
+        let rotten = self.rotten.iter();
+        let rotten = rotten.filter(|it| it.header.op() > checkpoint);
+        let named = |it: &Lost| {
+            let (before, header) = (it.before, it.has_header.then_some(it.header));
+            it.ops().map(move |op| Rotten {
+                op: Op(op),
+                header,
+                before,
+            })
+        };
         Recovered {
+            rotten: rotten.flat_map(named).collect(),
+            position: self.written + 1,
             superblock: self.superblock.clone(),
             checkpoint: self.checkpoint.clone().map(|(checkpoint, _)| checkpoint),
             prepares: self.prepares.clone(),

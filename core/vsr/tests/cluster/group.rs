@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use vsr::{Config, Effect, Input, Message, Note, Origin, Prepare, Refusal, Replica, Status, Token};
+use vsr::{
+    Config, Effect, Input, Message, Note, Origin, Prepare, Refusal, Replica, Status, Token, quorum,
+};
 use wire::{
     ClientId, ClusterId, ConsensusGroup, Op, ReplicaId, SessionNumber, Time, Timestamp, View,
 };
@@ -41,6 +43,11 @@ pub(crate) struct Counts {
     pub(crate) fetches_given_up: u64,
     pub(crate) transfers: u64,
     pub(crate) transfers_elsewhere: u64,
+    pub(crate) rotten: u64,
+    pub(crate) damaged: u64,
+    pub(crate) repaired: u64,
+    pub(crate) truncated: u64,
+    pub(crate) undecided: u64,
 }
 
 impl Process {
@@ -75,6 +82,11 @@ impl Counts {
         self.fetches_given_up += other.fetches_given_up;
         self.transfers += other.transfers;
         self.transfers_elsewhere += other.transfers_elsewhere;
+        self.rotten += other.rotten;
+        self.damaged += other.damaged;
+        self.repaired += other.repaired;
+        self.truncated += other.truncated;
+        self.undecided += other.undecided;
     }
 }
 
@@ -144,6 +156,8 @@ pub(crate) struct Group {
     pub(crate) tardy: u64,
     /// Whether faults take the last prepares from disks.
     pub(crate) loses_heads: bool,
+    /// Whether prepares on disks rot.
+    pub(crate) rots: bool,
     pub(crate) now: u64,
     /// What is committed, by op: whichever replica executed it first.
     committed: BTreeMap<Op, Committed>,
@@ -189,6 +203,7 @@ impl Group {
             delay_max: 3_000_000,
             tardy: 0,
             loses_heads: false,
+            rots: false,
             now: 1_000_000_000,
             committed: BTreeMap::new(),
             clients: Clients::new(),
@@ -281,6 +296,49 @@ impl Group {
         self.trace(|| format!("{replica} has lost its head"));
     }
 
+    /// It is killed, and some of its prepares rot; never so that nobody could say what was acknowledged.
+    pub(crate) fn rot(&mut self, replica: u8) {
+        if self.members[usize::from(replica)].disk.is_fresh() {
+            return;
+        }
+        if self.is_up(replica) {
+            self.crash(replica);
+        }
+        let is_at_end = self.random.percent(60);
+        for _ in 0..=self.random.index(4) {
+            let needed = self.members[usize::from(replica)].disk.needed();
+            let from = if is_at_end {
+                needed.len().saturating_sub(3)
+            } else {
+                0
+            };
+            let Some(last) = needed[from..].len().checked_sub(1) else {
+                return;
+            };
+            let index = needed[from + self.random.index(last + 1)];
+            self.rot_one(replica, index);
+        }
+    }
+
+    /// Prepares under one number rot on fewer replicas than make a quorum: whatever was acknowledged has a copy
+    /// then, and of what has none enough others can say that they never had it.
+    fn rot_one(&mut self, replica: u8, index: usize) {
+        let disk = &self.members[usize::from(replica)].disk;
+        let lost = disk.loss_of(index, &mut self.random);
+        let others = (0..self.replica_count).filter(|it| *it != replica);
+        let losers = others.filter(|it| {
+            let disk = &self.members[usize::from(*it)].disk;
+            disk.has_lost_beside(&lost)
+        });
+        if losers.count() + 1 >= usize::from(quorum(self.replica_count)) {
+            return;
+        }
+        let disk = &mut self.members[usize::from(replica)].disk;
+        disk.rot(index, lost);
+        self.counts.rotten += 1;
+        self.trace(|| format!("{replica} has lost {lost:?}"));
+    }
+
     pub(crate) fn uncertain_heads(&self) -> usize {
         let members = self.members.iter();
         members.filter(|it| it.disk.is_head_uncertain).count()
@@ -365,6 +423,10 @@ impl Group {
             }
             Note::Abdicated { .. } => self.counts.abdicated += 1,
             Note::Dropped { .. } => self.counts.dropped += 1,
+            Note::Damaged { .. } => self.counts.damaged += 1,
+            Note::Repaired { .. } => self.counts.repaired += 1,
+            Note::Truncated { .. } => self.counts.truncated += 1,
+            Note::Undecided { .. } => self.counts.undecided += 1,
             Note::Skipped { op } => {
                 self.counts.requests_skipped += 1;
                 self.execute(replica, op, SKIPPED, Timestamp(0));
@@ -692,5 +754,5 @@ impl Group {
 
 fn short(input: &Input) -> String {
     let text = format!("{input:?}");
-    text.chars().take(400).collect()
+    text.chars().take(40000).collect()
 }

@@ -84,6 +84,10 @@ fn assert_floors(replica_count: u8, counts: &group::Counts, seeds: u64) {
         ("wall clocks set back", counts.clocks_back, seeds / 20),
         ("minorities lost for good", counts.endured, seeds / 10),
         ("heads of journals lost", counts.heads_lost, seeds / 4),
+        ("prepares that rotted", counts.rotten, 2 * seeds),
+        ("journals found damaged", counts.damaged, seeds),
+        ("prepares repaired", counts.repaired, seeds / 2),
+        ("ops dropped on nacks", counts.truncated, seeds / 10),
     ];
     for (what, count, floor) in floors.into_iter().chain(transfer_floors(counts, seeds)) {
         assert!(

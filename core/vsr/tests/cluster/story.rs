@@ -46,7 +46,11 @@ impl Drop for Guard {
 
 /// How bad the network of this story is, and whether one disk is slow.
 fn set_out(group: &mut Group) {
-    group.loses_heads = group.random.percent(40);
+    match group.random.below(10) {
+        0..=3 => group.loses_heads = true,
+        4..=7 => group.rots = true,
+        _ => {}
+    }
     if group.random.percent(25) {
         let replica = any(group);
         let slowness = 80 + group.random.below(19);
@@ -167,6 +171,7 @@ fn trouble(group: &mut Group) {
         12 => set_clock(group, replica),
         13 => group.handle(replica, Input::PrimaryLost),
         14 if group.loses_heads => lose_head(group, replica),
+        14 if group.rots => rot(group, replica),
         // Whoever is away or behind has to do with a checkpoint.
         15 => (0..group.replica_count).for_each(|replica| group.checkpoint(replica)),
         _ => group.cut.clear(),
@@ -186,6 +191,21 @@ fn lose_head(group: &mut Group, replica: u8) {
     group.repeat_start_view(replica);
     if let Some(leader) = group.leader() {
         group.crash(leader);
+    }
+}
+
+/// Prepares rot on a disk. Sometimes on all of them, and everything starts anew: nobody has them in memory.
+fn rot(group: &mut Group, replica: u8) {
+    let is_everywhere = group.random.percent(40);
+    for other in 0..group.replica_count {
+        if is_everywhere || other == replica {
+            group.rot(other);
+        }
+    }
+    for other in 0..group.replica_count {
+        if !group.is_up(other) && group.random.percent(70) {
+            group.start(other);
+        }
     }
 }
 
@@ -215,11 +235,14 @@ enum Affliction {
 /// came before (V17), and then stay in their view: nobody moves them alone (V6).
 fn endure(group: &mut Group) {
     heal(group);
-    // Those whose head is uncertain may need the others, and count as lost.
+    // Those whose head is uncertain, or that have lost prepares, may need the others, and count as lost.
     let mut afflicted: Vec<u8> = (0..group.replica_count)
-        .filter(|it| group.members[usize::from(*it)].disk.is_head_uncertain)
+        .filter(|it| {
+            let disk = &group.members[usize::from(*it)].disk;
+            disk.is_head_uncertain || disk.is_suspect()
+        })
         .collect();
-    let rest = usize::from(group.replica_count / 2) - afflicted.len();
+    let rest = usize::from(group.replica_count / 2).saturating_sub(afflicted.len());
     if rest == 0 {
         return;
     }

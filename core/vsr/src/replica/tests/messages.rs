@@ -47,7 +47,7 @@ fn backup_ignores_prepare_from_older_view() {
     let mut backup = Fixture::started(1, 3);
     // As a view change leaves it.
     backup.replica.view = View(3);
-    backup.replica.promises = Promises::recovered(superblock(2, 3, 0));
+    backup.replica.promises = Promises::recovered(superblock(2, 3, 0), 0);
     let message = prepare_message(&chain(1)[0], EMPTY);
     assert_eq!(backup.message(message), ignored(Ignore::OlderView));
     assert_eq!(backup.replica.op(), Op(0));

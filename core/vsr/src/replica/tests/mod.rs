@@ -11,10 +11,13 @@ use wire::{
 use crate::{
     ChainPoint, Commit, Config, DoViewChange, Effect, Input, Message, Note, Origin, Prepare,
     PrepareMessage, PrepareOk, Recovered, Refusal, Replica, Request, RequestPrepare,
-    RequestedPrepare, StartView, StartViewChange, SuffixEntry, SuffixReport, Superblock, Token,
+    RequestedPrepare, Rotten, StartView, StartViewChange, SuffixEntry, SuffixReport, Superblock,
+    Token,
 };
 
 mod checkpoint;
+mod choice;
+mod damage;
 mod installing;
 mod liveness;
 mod memory;
@@ -315,6 +318,15 @@ fn disk_between(log_view: u32, view: u32, prepares: &[Prepare]) -> Recovered {
         prepares: prepares.to_vec(),
         nonce: 99,
         ..Recovered::default()
+    }
+}
+
+/// A prepare of which only the op is known, lost since the journal was installed.
+const fn rotten(op: u64) -> Rotten {
+    Rotten {
+        op: Op(op),
+        header: None,
+        before: u64::MAX,
     }
 }
 

@@ -65,7 +65,7 @@ fn primary_says_nothing_before_its_view_is_durable() {
 /// V1: the superblock on the disk, not the one on its way, says what may be said.
 #[test]
 fn view_counts_when_its_own_superblock_is_durable() {
-    let mut promises = Promises::recovered(superblock(4, 7, 0));
+    let mut promises = Promises::recovered(superblock(4, 7, 0), 0);
     promises.install(View(8), super::Op(0), vec![]);
     let first = promises.write();
     promises.install(View(9), super::Op(0), vec![]);
@@ -97,7 +97,7 @@ fn one_completion_stands_for_all_superblocks_before_it() {
 #[test]
 #[should_panic(expected = "message.view() <= durable.view")]
 fn message_above_the_durable_view_is_not_said() {
-    let mut promises = Promises::recovered(superblock(4, 7, 0));
+    let mut promises = Promises::recovered(superblock(4, 7, 0), 0);
     promises.install(View(8), super::Op(0), vec![]);
     promises.write();
     let mut ok = prepare_ok(0, &chain(1)[0]);
@@ -109,10 +109,13 @@ fn message_above_the_durable_view_is_not_said() {
 #[test]
 #[should_panic(expected = "message.view() == durable.log_view")]
 fn acknowledgement_above_the_durable_log_view_is_not_said() {
-    let promises = Promises::recovered(Superblock {
-        log_view: View(6),
-        ..superblock(4, 7, 0)
-    });
+    let promises = Promises::recovered(
+        Superblock {
+            log_view: View(6),
+            ..superblock(4, 7, 0)
+        },
+        0,
+    );
     let mut ok = prepare_ok(0, &chain(1)[0]);
     ok.view = View(7);
     promises.assert_may_say(&Message::PrepareOk(ok));
@@ -122,14 +125,14 @@ fn acknowledgement_above_the_durable_log_view_is_not_said() {
 #[test]
 #[should_panic(expected = "view >= self.newest.view")]
 fn view_never_falls() {
-    let mut promises = Promises::recovered(superblock(4, 7, 0));
+    let mut promises = Promises::recovered(superblock(4, 7, 0), 0);
     promises.install(View(6), super::Op(0), vec![]);
 }
 
 /// V2: log_view advances together with the head of the journal that was installed.
 #[test]
 fn log_view_advances_in_the_same_write_as_its_journal() {
-    let mut promises = Promises::recovered(superblock(4, 7, 12));
+    let mut promises = Promises::recovered(superblock(4, 7, 12), 0);
     promises.install(View(8), super::Op(10), vec![]);
     assert_eq!(promises.write(), superblock(5, 8, 10));
 }

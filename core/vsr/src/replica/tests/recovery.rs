@@ -5,8 +5,8 @@ use std::{string::ToString, vec, vec::Vec};
 use wire::{Op, Timestamp, View};
 
 use super::{
-    CLIENT, Fixture, START, apply, chain, committed, config, point, prepare_at, refuse, session,
-    superblock, written,
+    CLIENT, Fixture, START, apply, chain, committed, config, point, prepare_at, refuse, rotten,
+    session, superblock, written,
 };
 use crate::{
     ChainPoint, Checkpoint, ClientSessions, Effect, Ignore, Input, Note, Origin, OutOfService,
@@ -237,13 +237,13 @@ fn of_two_prepares_with_one_op_the_one_written_last_counts() {
 fn rotten_prepare_above_the_checkpoint_takes_the_replica_out_of_service() {
     let prepares = chain(4);
     let middle = Recovered {
-        rotten: vec![Op(2)],
+        rotten: vec![rotten(2)],
         ..disk(vec![prepares[0].clone(), prepares[2].clone()])
     };
     let op = Op(2);
     assert_eq!(reason(middle), OutOfService::PrepareRotten { op });
     let last = Recovered {
-        rotten: vec![Op(6), Op(5)],
+        rotten: vec![rotten(6), rotten(5)],
         ..disk(prepares)
     };
     let op = Op(5);
@@ -255,7 +255,7 @@ fn rotten_prepare_above_the_checkpoint_takes_the_replica_out_of_service() {
 fn rotten_prepare_that_is_not_needed_does_no_harm() {
     let prepares = chain(5);
     let mut recovered = disk_with_checkpoint(&prepares);
-    recovered.rotten = vec![Op(1), Op(2), Op(4)];
+    recovered.rotten = vec![rotten(1), rotten(2), rotten(4)];
     let (alone, _) = Fixture::starting(config(0, 1), recovered);
     assert_eq!(alone.replica.status(), Status::Recovering);
     assert_eq!(alone.replica.op(), Op(5));

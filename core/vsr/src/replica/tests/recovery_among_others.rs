@@ -6,8 +6,8 @@ use wire::{Op, View};
 
 use super::{
     EMPTY, Fixture, START, chain, config, disk_between, heartbeat, point, prepare_at, prepare_in,
-    prepare_message, request_prepare, send, superblock_between, view_change_started, view_entered,
-    vote, wish,
+    prepare_message, request_prepare, rotten, send, superblock_between, view_change_started,
+    view_entered, vote, wish,
 };
 use crate::{
     Checkpoint, ClientSessions, Effect, Input, Message, Note, OutOfService, Prepare, Recovered,
@@ -106,32 +106,21 @@ fn prepares_laid_aside_for_a_view_that_came_to_nothing_are_no_gap() {
     }
 }
 
-/// V10: what was written and cannot be read is not what was never there.
+/// What is missing though nothing shows that it was lost: the disk cannot be trusted in anything.
 #[test]
-fn v10_unreadable_is_not_empty() {
+fn missing_prepare_without_a_trace_takes_the_replica_out_of_service() {
     let prepares = chain(3);
-    for (lost, rotten, expected) in [
-        (2, vec![], OutOfService::PrepareMissing { op: Op(3) }),
-        (1, vec![Op(2)], OutOfService::PrepareRotten { op: Op(2) }),
-        (2, vec![Op(3)], OutOfService::PrepareRotten { op: Op(3) }),
-    ] {
-        let mut disk = disk_between(4, 4, &prepares);
-        disk.prepares.remove(lost);
-        disk.rotten = rotten;
-        let (mut out, effects) = Fixture::starting(config(2, 3), disk);
-        assert_eq!(out.replica.status(), Status::OutOfService(expected));
-        assert_eq!(effects, [Effect::Note(Note::OutOfService(expected))]);
-        // No vote.
-        out.message(wish(0, 5, 4));
-        out.message(wish(1, 5, 4));
-        assert_eq!(out.wait(300), []);
-    }
-    // Above the install it may have been acknowledged.
     let mut disk = disk_between(4, 4, &prepares);
-    disk.rotten = vec![Op(4)];
-    let (out, _) = Fixture::starting(config(2, 3), disk);
-    let expected = OutOfService::PrepareRotten { op: Op(4) };
+    disk.prepares.remove(2);
+    disk.rotten = vec![rotten(2)];
+    let (mut out, effects) = Fixture::starting(config(2, 3), disk);
+    let expected = OutOfService::PrepareMissing { op: Op(3) };
     assert_eq!(out.replica.status(), Status::OutOfService(expected));
+    assert_eq!(effects, [Effect::Note(Note::OutOfService(expected))]);
+    // No vote.
+    out.message(wish(0, 5, 4));
+    out.message(wish(1, 5, 4));
+    assert_eq!(out.wait(300), []);
 }
 
 /// A disk with a checkpoint of the second of three ops, and another second op that a view that came to

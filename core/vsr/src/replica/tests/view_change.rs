@@ -309,27 +309,6 @@ fn v5_votes_count_for_their_view() {
     assert_eq!(candidate.replica.status(), Status::ViewChange);
 }
 
-/// V12 (what of it is here): a vote that names what is not there, or is no chain, does not count.
-#[test]
-fn vote_that_is_not_whole_does_not_count() {
-    let prepares = chain(2);
-    let whole = vote(2, 4, 3, EMPTY, &prepares);
-    let damages: [fn(&mut DoViewChange); 5] = [
-        |it| it.suffix[1].present = false,
-        |it| it.suffix[1].header = None,
-        |it| it.suffix[0].nack = true,
-        |it| it.op = Op(3),
-        |it| it.log_view = View(5),
-    ];
-    for damage in damages {
-        let mut candidate = candidate(3, &[]);
-        let mut damaged = whole.clone();
-        damage(&mut damaged);
-        let effects = candidate.message(Message::DoViewChange(damaged));
-        assert_eq!(effects, ignored(Ignore::SuffixInvalid));
-    }
-}
-
 /// Replica 1 of three as the primary of view 1, with two ops that it has inherited and nobody has committed.
 fn new_primary(prepares: &[Prepare]) -> Fixture {
     let (mut primary, _) = Fixture::starting(config(1, 3), disk_between(0, 1, prepares));
