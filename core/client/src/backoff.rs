@@ -2,7 +2,13 @@
 
 use core::time::Duration;
 
+use wire::ErrorCode;
+
 use crate::{nanoseconds, random::Random};
+
+/// The longest first pause before something is asked again that was refused because a consensus group
+/// changes its primary: that takes milliseconds.
+const BRIEF: Duration = Duration::from_millis(4);
 
 /// Exponential back-off with jitter: the wait doubles with each failure up to a limit, and the upper half
 /// of it is random, so that clients that failed together do not come back together.
@@ -25,6 +31,18 @@ impl Default for Backoff {
 }
 
 impl Backoff {
+    /// The pauses after such a refusal: what passes with a change of primaries is asked again soon, at first.
+    pub(crate) fn after(self, refusal: ErrorCode) -> Self {
+        if passes_with_primary(refusal) {
+            Self {
+                min: self.min.min(BRIEF),
+                ..self
+            }
+        } else {
+            self
+        }
+    }
+
     /// Nanoseconds to wait after `failures` failures in a row.
     pub(crate) fn wait(&self, failures: u32, random: &mut Random) -> u64 {
         let doublings = failures.saturating_sub(1).min(32);
@@ -33,6 +51,18 @@ impl Backoff {
             .min(nanoseconds(self.max));
         random.between(longest / 2, longest)
     }
+}
+
+/// Whether a refusal may be over as soon as a consensus group has another primary.
+pub(crate) const fn passes_with_primary(refusal: ErrorCode) -> bool {
+    matches!(
+        refusal,
+        ErrorCode::Retry
+            | ErrorCode::NotPrimary
+            | ErrorCode::NotReady
+            | ErrorCode::OutcomeUnknown
+            | ErrorCode::RequestInFlight
+    )
 }
 
 #[cfg(test)]

@@ -47,8 +47,8 @@ pub use producer::{
     Target,
 };
 pub use session::{
-    Close, ConnectionId, Credentials, Effect, Input, Retry, Session, SessionConfig, Submission,
-    Ticket,
+    Close, ConnectionId, Credentials, Effect, Input, Retry, Route, Session, SessionConfig,
+    Submission, Ticket,
 };
 
 use core::time::Duration;

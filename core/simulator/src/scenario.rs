@@ -138,7 +138,18 @@ pub(crate) enum ClientKind {
     Auditor,
 }
 
+/// Where a node takes clients.
+pub(crate) fn address_of(node: u8) -> String {
+    format!("node-{node}")
+}
+
 impl Scenario {
+    /// The node that takes clients at an address.
+    pub(crate) fn node_at(&self, address: &str) -> Option<usize> {
+        let node = (0..self.replicas).find(|node| address_of(*node) == address)?;
+        Some(usize::from(node))
+    }
+
     /// The scenario of a seed.
     pub(crate) fn new(random: &mut Random, replicas: u8) -> Self {
         let scenario = Self::of_one(random);

@@ -3,17 +3,18 @@
 use alloc::{
     collections::BTreeMap,
     string::{String, ToString},
+    vec,
     vec::Vec,
 };
 
 use bytes::Bytes;
 use wire::{
-    Batch, ClientId, Command, ConsensusGroup, Consumer, ErrorCode, FRAME_SIZE_MAX, Failure,
-    FrameHeader, GetConsumerOffset, Incarnation, LoggedIn, Offset, OffsetResult, Offsets,
-    OffsetsStored, Op, PartitionDetails, PartitionId, PartitionTarget, PollMessages, PollResult,
-    PollStrategy, Polled, ProducerId, ReplicaId, Reply, Request, SendMessages, SendResult, Sent,
-    SessionNumber, SessionSecret, StoreConsumerOffset, StoreResult, StreamId, Timestamp,
-    TopicDetails, TopicId, UserId, View,
+    Batch, ClientId, ClusterId, ClusterMetadata, Command, ConsensusGroup, Consumer, ErrorCode,
+    FRAME_SIZE_MAX, Failure, FrameHeader, GetConsumerOffset, Incarnation, LoggedIn, Node, Offset,
+    OffsetResult, Offsets, OffsetsStored, Op, PartitionDetails, PartitionId, PartitionTarget,
+    PollMessages, PollResult, PollStrategy, Polled, ProducerId, ReplicaId, Reply, Request,
+    SendMessages, SendResult, Sent, SessionNumber, SessionSecret, StoreConsumerOffset, StoreResult,
+    StreamId, Timestamp, TopicDetails, TopicId, UserId, View,
 };
 
 use super::MS;
@@ -107,6 +108,8 @@ impl Broker {
             (0, 0, self.offsets(&get))
         } else if let Request::StoreConsumerOffset(store) = request {
             (0, 0, self.store(&store, busy))
+        } else if let Request::GetClusterMetadata = request {
+            (0, 0, self.cluster())
         } else {
             assert!(matches!(request, Request::GetTopic(_)), "{request:?}");
             (0, self.op, self.topic())
@@ -126,6 +129,19 @@ impl Broker {
             frame_size_max: FRAME_SIZE_MAX,
         });
         answer(header, &reply, self.op)
+    }
+
+    fn cluster(&self) -> Reply {
+        let node = Node {
+            replica: ReplicaId(0),
+            address: "here:1".to_string(),
+        };
+        Reply::ClusterMetadata(ClusterMetadata {
+            cluster: ClusterId(1),
+            node: node.replica,
+            nodes: vec![node],
+            groups: Vec::new(),
+        })
     }
 
     fn topic(&self) -> Reply {

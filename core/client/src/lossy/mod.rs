@@ -17,7 +17,8 @@ use wire::{
 use crate::{
     BatchId, Call, ClientError, Close, Consumer, ConsumerConfig, ConsumerEffect, ConsumerEvent,
     ConsumerInput, Credentials, Delivery, Effect, Input, Producer, ProducerConfig, ProducerEffect,
-    ProducerInput, PushError, Pushed, Retry, Session, SessionConfig, Submission, Target, Ticket,
+    ProducerInput, PushError, Pushed, Retry, Route, Session, SessionConfig, Submission, Target,
+    Ticket,
 };
 use network::{Arrival, Faults, Network};
 
@@ -213,7 +214,7 @@ impl World {
                                 request,
                                 timeout,
                                 retry,
-                                lane: 1,
+                                route: Route::any(1),
                             },
                         );
                     }
@@ -242,7 +243,7 @@ impl World {
                         request,
                         timeout,
                         retry,
-                        lane: 0,
+                        route: Route::any(0),
                     },
                 );
             }

@@ -19,8 +19,9 @@ pub struct Credentials {
 /// Whom to connect to, as whom, and how patiently.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// Addresses of nodes, `host:port`, tried in this order; at least one. The session gives them back in
-    /// its effects and does not look inside.
+    /// Addresses of nodes, `host:port`, tried in this order; at least one. The session learns the other nodes
+    /// of a cluster, and their addresses, from whoever it reaches. It gives addresses back in its effects and
+    /// does not look inside.
     pub addresses: Vec<String>,
     /// Who logs in.
     pub credentials: Credentials,
@@ -28,7 +29,8 @@ pub struct SessionConfig {
     pub client: ClientId,
     /// Seeds the jitter of the back-off; to be chosen at random.
     pub seed: u64,
-    /// Connections to keep, at least one: each is a lane of requests of its own.
+    /// Connections to keep, at least one. With several nodes there are at least two, to different nodes, and
+    /// one more to each other node that leads what is asked for.
     pub connections: u16,
     /// How long one attempt to connect may take.
     pub connect_timeout: Duration,
@@ -40,7 +42,8 @@ pub struct SessionConfig {
     pub heartbeat_interval: Duration,
     /// A connection from which nothing comes for so long after a `Ping` is taken for dead.
     pub heartbeat_timeout: Duration,
-    /// Pauses between attempts to connect, and between attempts of one request.
+    /// Pauses between attempts to connect to one address, and between attempts of one request. What passes
+    /// with a change of primaries is asked again sooner, at first.
     pub backoff: Backoff,
     /// Requests that may be unanswered on one connection; the next ones wait.
     pub in_flight_max: usize,

@@ -1,95 +1,31 @@
-//! Connections: back-off, login, attach, heartbeats, loss.
+//! Connections: login, attach, what is asked of the node, heartbeats, loss.
 
 use alloc::{format, string::ToString, vec::Vec};
 use core::time::Duration;
 
 use bytes::Bytes;
 use wire::{
-    Attach, Command, CorrelationId, Event, Failure, FrameHeader, FrameKind, LoggedIn, Login, Op,
-    Reply, Request, RequestNumber,
+    Attach, Command, CorrelationId, ErrorCode, Event, Failure, FrameHeader, FrameKind, LoggedIn,
+    Login, Op, PrimaryChanged, Reply, Request, RequestNumber,
 };
 
 use super::{
     ConnectionId, Effect, Phase, Registered, Session,
-    lane::{Activity, LaneState},
+    link::{Activity, Link, LinkId, LinkState},
 };
 use crate::{ClientError, Frame, nanoseconds};
 
+/// How long a node that may be dead has for a sign of life, nanoseconds; longer if it is far away.
+const DOUBT: u64 = 100_000_000;
+
 impl Session {
-    /// Does what is due on a lane.
-    pub(super) fn drive_lane(&mut self, index: usize) {
-        match self.lanes[index].state {
-            LaneState::Idle { until } => {
-                if self.now >= until && self.may_connect(index) {
-                    self.connect(index);
-                }
-            }
-            LaneState::Connecting {
-                connection,
-                deadline,
-            } => {
-                if self.now >= deadline {
-                    self.effects.push_back(Effect::Close { connection });
-                    self.on_lane_failed(index, "the attempt to connect took too long");
-                }
-            }
-            LaneState::Greeting {
-                connection,
-                deadline,
-                ..
-            } => {
-                if self.now >= deadline {
-                    self.effects.push_back(Effect::Close { connection });
-                    self.on_lane_failed(index, "the server did not answer the login");
-                }
-            }
-            LaneState::Ready { activity, .. } => self.drive_heartbeat(index, activity),
-        }
-    }
-
-    pub(super) fn lane_deadline(&self, index: usize, lane: &super::Lane) -> Option<u64> {
-        if !matches!(self.phase, Phase::Open | Phase::Closing { .. }) {
-            return None;
-        }
-        match lane.state {
-            LaneState::Idle { until } => self.may_connect(index).then_some(until),
-            LaneState::Connecting { deadline, .. } | LaneState::Greeting { deadline, .. } => {
-                Some(deadline)
-            }
-            LaneState::Ready { activity, .. } => {
-                Some(activity.deadline(self.heartbeat_interval(), self.heartbeat_timeout()))
-            }
-        }
-    }
-
-    /// The first lane logs in; the others attach to its session.
-    fn may_connect(&self, index: usize) -> bool {
-        matches!(self.phase, Phase::Open) && (index == 0 || self.registered.is_some())
-    }
-
-    fn connect(&mut self, index: usize) {
-        self.next_connection += 1;
-        let connection = ConnectionId(self.next_connection);
-        let deadline = self.after(self.config.connect_timeout);
-        let lane = &mut self.lanes[index];
-        lane.state = LaneState::Connecting {
-            connection,
-            deadline,
-        };
-        let address = self.config.addresses[lane.address].clone();
-        self.effects.push_back(Effect::Connect {
-            connection,
-            address,
-        });
-    }
-
     pub(super) fn on_connected(&mut self, connection: ConnectionId) {
-        let Some(index) = self.lane_of(connection) else {
+        let Some(id) = self.link_of(connection) else {
             return;
         };
-        if !matches!(self.lanes[index].state, LaneState::Connecting { .. }) {
+        let LinkState::Connecting { since, .. } = self.links[&id].state else {
             return;
-        }
+        };
         let request = match self.registered {
             Some(registered) => Request::Attach(Attach {
                 secret: registered.secret,
@@ -108,66 +44,78 @@ impl Session {
         };
         let correlation = self.correlation();
         let deadline = self.after(self.config.login_timeout);
-        self.lanes[index].state = LaneState::Greeting {
+        let state = LinkState::Greeting {
             connection,
             correlation,
+            since,
+            sent: self.now,
             deadline,
         };
+        if let Some(link) = self.links.get_mut(&id) {
+            link.state = state;
+        }
         let header = self.header(request.command(), correlation, seen.0);
-        self.send_frame(index, header, request.encode_parts());
+        self.send_frame(id, header, request.encode_parts());
     }
 
     pub(super) fn on_disconnected(&mut self, connection: ConnectionId, reason: &str) {
-        if let Some(index) = self.lane_of(connection) {
-            self.on_lane_failed(index, reason);
+        if let Some(id) = self.link_of(connection) {
+            self.on_link_failed(id, reason);
         }
     }
 
     pub(super) fn on_frame(&mut self, connection: ConnectionId, frame: Frame) {
-        let Some(index) = self.lane_of(connection) else {
+        let Some(id) = self.link_of(connection) else {
             return;
         };
-        if let LaneState::Ready { activity, .. } = &mut self.lanes[index].state {
-            activity.received = self.now;
+        let now = self.now;
+        if let Some(activity) = self.links.get_mut(&id).and_then(Link::activity_mut) {
+            activity.note_received(now);
         }
         match frame.header.frame_kind() {
-            Some(FrameKind::Reply) => self.on_reply_frame(index, connection, frame),
-            Some(FrameKind::Event) => self.on_event(index, frame),
+            Some(FrameKind::Reply) => self.on_reply_frame(id, connection, frame),
+            Some(FrameKind::Event) => self.on_event(id, frame),
             Some(FrameKind::Request | FrameKind::Peer) | None => {
-                self.drop_connection(index, "the server sent a frame that is not for clients");
+                self.drop_connection(id, "the server sent a frame that is not for clients");
             }
         }
     }
 
-    fn on_reply_frame(&mut self, index: usize, connection: ConnectionId, frame: Frame) {
+    fn on_reply_frame(&mut self, id: LinkId, connection: ConnectionId, frame: Frame) {
         let answered = CorrelationId(frame.header.correlation);
-        match &mut self.lanes[index].state {
-            LaneState::Idle { .. } | LaneState::Connecting { .. } => {}
-            LaneState::Greeting { correlation, .. } => {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        match &mut link.state {
+            LinkState::Idle | LinkState::Connecting { .. } => {}
+            LinkState::Greeting { correlation, .. } => {
                 // Correlation id 0 concerns the connection as a whole.
                 if *correlation == answered || answered.0 == 0 {
-                    self.on_greeted(index, connection, &frame);
+                    self.on_greeted(id, connection, &frame);
                 }
             }
-            LaneState::Ready { activity, .. } => {
+            LinkState::Ready { activity, .. } => {
                 if activity.ping.is_some_and(|(ping, _)| ping == answered) {
                     activity.ping = None;
+                } else if activity.question == Some(answered) {
+                    activity.question = None;
+                    self.on_cluster_told(id, &frame);
                 } else if answered.0 == 0 {
                     let failure = Failure::decode(frame.header.status, &frame.body);
-                    self.drop_connection(index, &failure.to_string());
+                    self.drop_connection(id, &failure.to_string());
                 } else {
-                    self.on_reply(index, frame);
+                    self.on_reply(id, frame);
                 }
             }
         }
     }
 
     /// Login or attach is answered.
-    fn on_greeted(&mut self, index: usize, connection: ConnectionId, frame: &Frame) {
+    fn on_greeted(&mut self, id: LinkId, connection: ConnectionId, frame: &Frame) {
         let attaching = self.registered.is_some();
         if frame.header.status != 0 {
             let failure = Failure::decode(frame.header.status, &frame.body);
-            return self.on_greeting_refused(index, connection, failure);
+            return self.on_greeting_refused(id, connection, failure);
         }
         let command = if attaching {
             Command::Attach
@@ -178,17 +126,78 @@ impl Session {
             Ok(Reply::LoggedIn(logged_in)) => self.on_logged_in(&logged_in),
             Ok(Reply::Done) if attaching => {}
             Ok(_) => {
-                return self
-                    .drop_connection(index, "the answer to the login is of another command");
+                return self.drop_connection(id, "the answer to the login is of another command");
             }
             Err(error) => {
-                return self.drop_connection(index, &format!("the answer to the login: {error}"));
+                return self.drop_connection(id, &format!("the answer to the login: {error}"));
             }
         }
-        self.lanes[index].state = LaneState::Ready {
-            connection,
-            activity: Activity::new(self.now),
+        let now = self.now;
+        if let Some(link) = self.links.get_mut(&id)
+            && let LinkState::Greeting { sent, .. } = link.state
+        {
+            link.state = LinkState::Ready {
+                connection,
+                activity: Activity::new(now, now.saturating_sub(sent)),
+            };
+        }
+        self.ask_for_cluster(id);
+    }
+
+    /// Asks who is at the other end, which nodes there are, and who leads.
+    fn ask_for_cluster(&mut self, id: LinkId) {
+        let correlation = self.correlation();
+        if let Some(activity) = self.links.get_mut(&id).and_then(Link::activity_mut) {
+            activity.question = Some(correlation);
+            let header = self.header(Command::GetClusterMetadata, correlation, 0);
+            self.send_frame(id, header, Vec::new());
+        }
+    }
+
+    fn on_cluster_told(&mut self, id: LinkId, frame: &Frame) {
+        let failure = Failure::decode(frame.header.status, &frame.body);
+        if frame.header.status != 0 && failure.code.retryable() {
+            // The next heartbeat asks again.
+            return;
+        }
+        if let Some(activity) = self.links.get_mut(&id).and_then(Link::activity_mut) {
+            activity.told = true;
+        }
+        if frame.header.status != 0 {
+            return;
+        }
+        match Reply::decode(Command::GetClusterMetadata, frame.body.clone()) {
+            Ok(Reply::ClusterMetadata(told)) => {
+                if let Some(link) = self.links.get_mut(&id) {
+                    link.node = Some(told.node);
+                    self.cluster.learn(&link.address, &told);
+                }
+                self.thin_out(id);
+            }
+            Ok(_) => self.drop_connection(id, "the server mixes up its answers"),
+            Err(error) => self.drop_connection(id, &format!("the cluster's nodes: {error}")),
+        }
+    }
+
+    /// Two addresses may lead to one node: a connection with nothing under way goes to another one instead.
+    fn thin_out(&mut self, id: LinkId) {
+        let Some(link) = self.links.get(&id) else {
+            return;
         };
+        let (node, is_idle) = (link.node, link.in_flight.is_empty());
+        let LinkId::Kept(_) = id else {
+            return;
+        };
+        if id == LinkId::FIRST || !is_idle || self.candidates(id).any(|own| own.node == node) {
+            return;
+        }
+        if let Some(link) = self.links.get_mut(&id)
+            && let Some(connection) = link.connection()
+        {
+            link.state = LinkState::Idle;
+            link.node = None;
+            self.effects.push_back(Effect::Close { connection });
+        }
     }
 
     fn on_logged_in(&mut self, logged_in: &LoggedIn) {
@@ -216,42 +225,79 @@ impl Session {
         });
     }
 
-    fn on_greeting_refused(&mut self, index: usize, connection: ConnectionId, failure: Failure) {
+    fn on_greeting_refused(&mut self, id: LinkId, connection: ConnectionId, failure: Failure) {
         self.effects.push_back(Effect::Close { connection });
-        if failure.code.retryable() {
-            self.on_lane_failed(index, &failure.to_string());
-        } else if self.registered.is_some() {
-            // The node no longer knows the session.
-            self.on_lane_failed(index, &failure.to_string());
+        if self.registered.is_none() && !failure.code.retryable() {
+            if let Some(link) = self.links.get_mut(&id) {
+                link.state = LinkState::Idle;
+            }
+            return self.fail(ClientError::LoginRefused(failure));
+        }
+        self.on_link_failed(id, &failure.to_string());
+        if denies_session(failure.code) {
+            // The cluster no longer knows the session: whoever says so has asked the metadata's primary.
             self.lose_session(&failure.to_string());
-        } else {
-            self.lanes[index].state = LaneState::Idle { until: self.now };
-            self.fail(ClientError::LoginRefused(failure));
         }
     }
 
-    fn on_event(&mut self, index: usize, frame: Frame) {
+    fn on_event(&mut self, id: LinkId, frame: Frame) {
         let session = self.session();
         let event = match Event::decode(&frame.header, frame.body) {
             // An event of a later version says nothing that this one could act on.
             Ok(None) => return,
             Ok(Some(event)) => event,
-            Err(error) => return self.drop_connection(index, &format!("an event: {error}")),
+            Err(error) => return self.drop_connection(id, &format!("an event: {error}")),
         };
         self.effects.push_back(Effect::Event(event.clone()));
-        if let Event::Evicted(reason) = event
-            && session == Some(frame.header.session())
-        {
-            self.lose_session(&format!("the server ended it ({})", reason.name()));
+        match event {
+            Event::Evicted(reason) if session == Some(frame.header.session()) => {
+                self.lose_session(&format!("the server ended it ({})", reason.name()));
+            }
+            Event::PrimaryChanged(changed) => self.on_primary_changed(&changed),
+            Event::ServerStopping(_) => {
+                if let Some(activity) = self.links.get_mut(&id).and_then(Link::activity_mut) {
+                    activity.stopping = true;
+                }
+            }
+            Event::Evicted(_) | Event::AssignmentChanged(_) | Event::MembershipEnded(..) => {}
         }
     }
 
-    /// The session is gone. Its connections are closed; the first lane logs in again.
+    /// What was refused for want of a primary is asked again at once. The node that led before may be dead
+    /// without a word: it has to give a sign of life.
+    fn on_primary_changed(&mut self, changed: &PrimaryChanged) {
+        let before = self.cluster.on_primary_changed(changed);
+        self.wake_delayed();
+        let Some(before) = before else {
+            return;
+        };
+        let now = self.now;
+        let mut silent = Vec::new();
+        for (id, link) in &mut self.links {
+            if link.node == Some(before)
+                && let Some(activity) = link.activity_mut()
+                && activity.received < now
+                && activity.doubted.is_none()
+            {
+                let patience = DOUBT.max(activity.greeting.saturating_mul(3));
+                activity.doubted = Some(now.saturating_add(patience));
+                silent.push((*id, activity.ping.is_none()));
+            }
+        }
+        for (id, asks) in silent {
+            if asks {
+                self.ping(id);
+            }
+        }
+    }
+
+    /// The session is gone. Its connections are closed; the first link logs in again.
     pub(super) fn lose_session(&mut self, reason: &str) {
         let Some(registered) = self.registered else {
             return;
         };
-        self.close_lanes(reason);
+        self.close_links(reason);
+        self.cluster.forget_primaries();
         self.registered = None;
         self.number = RequestNumber(0);
         self.settle_metadata();
@@ -263,7 +309,7 @@ impl Session {
 
     /// No login will ever succeed.
     fn fail(&mut self, error: ClientError) {
-        self.close_lanes("the login was refused");
+        self.close_links("the login was refused");
         self.registered = None;
         self.phase = Phase::Failed(error.clone());
         self.end_all_requests();
@@ -271,84 +317,86 @@ impl Session {
     }
 
     /// Ends a connection that cannot be used any more.
-    pub(super) fn drop_connection(&mut self, index: usize, reason: &str) {
-        if let Some(connection) = self.lanes[index].connection() {
+    pub(super) fn drop_connection(&mut self, id: LinkId, reason: &str) {
+        if let Some(connection) = self.links.get(&id).and_then(Link::connection) {
             self.effects.push_back(Effect::Close { connection });
-            self.on_lane_failed(index, reason);
+            self.on_link_failed(id, reason);
         }
     }
 
-    pub(super) fn close_lanes(&mut self, reason: &str) {
-        for index in 0..self.lanes.len() {
-            self.drop_connection(index, reason);
+    pub(super) fn close_links(&mut self, reason: &str) {
+        for id in self.links.keys().copied().collect::<Vec<_>>() {
+            self.drop_connection(id, reason);
         }
     }
 
-    /// The lane has no connection any more: plans the next attempt, settles what was unanswered.
-    fn on_lane_failed(&mut self, index: usize, reason: &str) {
-        let count = u32::try_from(self.config.addresses.len()).unwrap_or(u32::MAX);
+    /// The link has no connection any more: settles what was unanswered. The next attempt goes to the next
+    /// address at once, and to this one after a pause.
+    pub(super) fn on_link_failed(&mut self, id: LinkId, reason: &str) {
         let steady = nanoseconds(self.config.backoff.max);
-        let lane = &mut self.lanes[index];
-        let tried = lane.address;
-        let wait = match lane.state {
-            LaneState::Ready { activity, .. } => {
-                // A connection that lasted is worth another try at once, where it was.
-                if self.now.saturating_sub(activity.ready_since) >= steady {
-                    lane.failures = 0;
-                }
-                lane.failures = lane.failures.saturating_add(1);
-                self.config
-                    .backoff
-                    .wait(lane.failures.div_ceil(count), &mut self.random)
-            }
-            LaneState::Idle { .. } | LaneState::Connecting { .. } | LaneState::Greeting { .. } => {
-                lane.failures = lane.failures.saturating_add(1);
-                lane.address = (lane.address + 1) % self.config.addresses.len();
-                if lane.failures.is_multiple_of(count) {
-                    if index == 0 && self.registered.is_none() && self.phase == Phase::Open {
-                        self.effects.push_back(Effect::Unreachable {
-                            address: self.config.addresses[tried].clone(),
-                            reason: reason.to_string(),
-                        });
-                    }
-                    self.config
-                        .backoff
-                        .wait(lane.failures / count, &mut self.random)
-                } else {
-                    0
-                }
-            }
+        let Some(link) = self.links.get(&id) else {
+            return;
         };
-        lane.state = LaneState::Idle {
-            until: self.now.saturating_add(wait),
+        let address = link.address.clone();
+        let lasted = match link.state {
+            LinkState::Ready { activity, .. } => {
+                self.now.saturating_sub(activity.ready_since) >= steady
+            }
+            LinkState::Idle | LinkState::Connecting { .. } | LinkState::Greeting { .. } => false,
         };
-        self.last_failure = Some((self.config.addresses[tried].clone(), reason.to_string()));
-        self.settle_in_flight(index, reason);
+        self.settle_in_flight(id, reason);
+        if matches!(id, LinkId::Wanted(_)) {
+            self.links.remove(&id);
+        } else if let Some(link) = self.links.get_mut(&id) {
+            link.state = LinkState::Idle;
+            link.node = None;
+        }
+        let (backoff, random) = (&self.config.backoff, &mut self.random);
+        self.cluster
+            .on_failed((&address, lasted), self.now, backoff, random);
+        if self.registered.is_none()
+            && self.phase == Phase::Open
+            && self.cluster.all_failed(self.now)
+        {
+            self.effects.push_back(Effect::Unreachable {
+                address: address.clone(),
+                reason: reason.to_string(),
+            });
+        }
+        self.last_failure = Some((address, reason.to_string()));
     }
 
-    fn drive_heartbeat(&mut self, index: usize, activity: Activity) {
+    pub(super) fn drive_heartbeat(&mut self, id: LinkId, activity: Activity) {
         if self.now < activity.deadline(self.heartbeat_interval(), self.heartbeat_timeout()) {
             return;
         }
         if activity.ping.is_some() {
-            return self.drop_connection(index, "the server has gone silent");
+            return self.drop_connection(id, "the server has gone silent");
         }
-        let correlation = self.correlation();
-        if let LaneState::Ready { activity, .. } = &mut self.lanes[index].state {
-            activity.ping = Some((correlation, self.now));
+        self.ping(id);
+        if !activity.told && activity.question.is_none() {
+            self.ask_for_cluster(id);
         }
-        let header = self.header(Command::Ping, correlation, 0);
-        self.send_frame(index, header, Vec::new());
     }
 
-    fn heartbeat_interval(&self) -> u64 {
+    fn ping(&mut self, id: LinkId) {
+        let correlation = self.correlation();
+        let now = self.now;
+        if let Some(activity) = self.links.get_mut(&id).and_then(Link::activity_mut) {
+            activity.ping = Some((correlation, now));
+        }
+        let header = self.header(Command::Ping, correlation, 0);
+        self.send_frame(id, header, Vec::new());
+    }
+
+    pub(super) fn heartbeat_interval(&self) -> u64 {
         match self.registered {
             Some(registered) => registered.heartbeat_interval,
             None => nanoseconds(self.config.heartbeat_interval),
         }
     }
 
-    fn heartbeat_timeout(&self) -> u64 {
+    pub(super) fn heartbeat_timeout(&self) -> u64 {
         nanoseconds(self.config.heartbeat_timeout)
     }
 
@@ -365,26 +413,37 @@ impl Session {
         header
     }
 
-    pub(super) fn send_frame(&mut self, index: usize, header: FrameHeader, body: Vec<Bytes>) {
+    pub(super) fn send_frame(&mut self, id: LinkId, header: FrameHeader, body: Vec<Bytes>) {
         let now = self.now;
-        let lane = &mut self.lanes[index];
-        if let LaneState::Ready { activity, .. } = &mut lane.state {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        if let Some(activity) = link.activity_mut() {
             activity.sent = now;
         }
-        let Some(connection) = lane.connection() else {
+        let Some(connection) = link.connection() else {
             return;
         };
         let frame = header.frame_of_parts(body);
         self.effects.push_back(Effect::Send { connection, frame });
     }
 
-    fn lane_of(&self, connection: ConnectionId) -> Option<usize> {
-        self.lanes
-            .iter()
-            .position(|lane| lane.connection() == Some(connection))
+    fn link_of(&self, connection: ConnectionId) -> Option<LinkId> {
+        let mut links = self.links.iter();
+        let own = links.find(|(_, link)| link.connection() == Some(connection));
+        own.map(|(id, _)| *id)
     }
 
     pub(super) fn after(&self, duration: Duration) -> u64 {
         self.now.saturating_add(nanoseconds(duration))
     }
+}
+
+/// Whether the refusal of an attach says that there is no such session. Whatever else keeps one node from
+/// taking it, another may.
+const fn denies_session(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::SessionNotFound | ErrorCode::InvalidCredentials | ErrorCode::Unauthenticated
+    )
 }

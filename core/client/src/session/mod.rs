@@ -1,10 +1,13 @@
 //! One session over its connections: login, attach, retries, heartbeats.
 
+mod cluster;
 mod config;
 mod connecting;
-mod lane;
+mod link;
+mod linking;
 mod request;
 mod requests;
+mod routes;
 
 use alloc::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -20,10 +23,11 @@ use wire::{
 
 use crate::{ClientError, Frame, nanoseconds, random::Random};
 
+use cluster::Cluster;
 pub use config::{Credentials, SessionConfig};
-use lane::Lane;
+use link::{Link, LinkId, Queue};
 use request::{Pending, RequestKey};
-pub use request::{Retry, Submission};
+pub use request::{Retry, Route, Submission};
 
 /// Names one attempt to connect and the connection that comes of it. Never used twice by a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -143,10 +147,16 @@ pub struct Session {
     now: u64,
     phase: Phase,
     registered: Option<Registered>,
-    lanes: Vec<Lane>,
+    cluster: Cluster,
+    links: BTreeMap<LinkId, Link>,
     requests: BTreeMap<RequestKey, Pending>,
     /// When each request's time is up.
     deadlines: BTreeSet<(u64, RequestKey)>,
+    /// Requests that wait to be sent, in the order of their submission. No queue is empty.
+    waiting: BTreeMap<Route, Queue>,
+    /// The link of each route that keeps its order, and how many of its requests are unanswered there. None has
+    /// none.
+    bound: BTreeMap<Route, (LinkId, usize)>,
     /// Requests that are queued again later.
     delayed: BTreeSet<(u64, RequestKey)>,
     /// Metadata commands that wait, in the order of their submission.
@@ -199,19 +209,18 @@ impl Session {
         assert!(!config.addresses.is_empty());
         assert!(config.connections > 0);
         assert!(config.in_flight_max > 0);
-        let count = config.addresses.len();
-        let lanes = (0..usize::from(config.connections))
-            .map(|index| Lane::new(index % count))
-            .collect();
         Self {
             random: Random::new(config.seed),
+            cluster: Cluster::new(&config.addresses),
             config,
             now: 0,
             phase: Phase::Open,
             registered: None,
-            lanes,
+            links: BTreeMap::new(),
             requests: BTreeMap::new(),
             deadlines: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            bound: BTreeMap::new(),
             delayed: BTreeSet::new(),
             metadata_queue: BTreeSet::new(),
             metadata_current: None,
@@ -250,18 +259,16 @@ impl Session {
     /// The monotonic time at which [`Input::Tick`] is wanted if nothing else happens before.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        let lanes = self
-            .lanes
-            .iter()
-            .enumerate()
-            .filter_map(|(index, lane)| self.lane_deadline(index, lane));
+        let links = self.links.iter();
+        let links = links.filter_map(|(id, link)| self.link_deadline(*id, link));
         let requests = self.deadlines.first().map(|(time, _)| *time);
         let delayed = self.delayed.first().map(|(time, _)| *time);
         let closing = match self.phase {
             Phase::Closing { deadline } => Some(deadline),
             Phase::Open | Phase::Closed | Phase::Failed(_) => None,
         };
-        lanes.chain(requests).chain(delayed).chain(closing).min()
+        let own = [requests, delayed, closing, self.opening_deadline()];
+        links.chain(own.into_iter().flatten()).min()
     }
 
     /// The session, while there is one.
@@ -295,9 +302,7 @@ impl Session {
             self.finish_close();
         }
         if matches!(self.phase, Phase::Open | Phase::Closing { .. }) {
-            for index in 0..self.lanes.len() {
-                self.drive_lane(index);
-            }
+            self.drive_links();
         }
         self.expire_requests();
         self.requeue_delayed();
@@ -308,7 +313,7 @@ impl Session {
             return;
         }
         self.end_all_requests();
-        if self.lanes[0].is_ready() && self.registered.is_some() {
+        if self.registered.is_some() && self.links.values().any(Link::is_ready) {
             let deadline = self.now.saturating_add(nanoseconds(close.timeout));
             self.phase = Phase::Closing { deadline };
             self.submit_logout(close.timeout);
@@ -327,7 +332,7 @@ impl Session {
     fn finish_close(&mut self) {
         self.phase = Phase::Closed;
         self.registered = None;
-        self.close_lanes("the client was closed");
+        self.close_links("the client was closed");
         self.end_all_requests();
         self.effects.push_back(Effect::Closed);
     }
@@ -345,15 +350,16 @@ impl Session {
         }
         let open = matches!(self.phase, Phase::Open | Phase::Closing { .. });
         assert!(open || self.requests.is_empty());
-        assert!(open || self.lanes.iter().all(|lane| lane.connection().is_none()));
+        assert!(open || self.links.values().all(|link| link.connection().is_none()));
         if self.registered.is_none() {
-            assert!(!self.lanes.iter().any(Lane::is_ready));
+            assert!(!self.links.values().any(Link::is_ready));
         }
-        for lane in &self.lanes {
-            assert!(lane.in_flight.len() <= self.config.in_flight_max);
-            assert!(lane.is_ready() || lane.in_flight.is_empty());
+        for link in self.links.values() {
+            assert!(link.in_flight.len() <= self.config.in_flight_max);
+            assert!(link.is_ready() || link.in_flight.is_empty());
         }
         debug_assert!(self.places_are_exact());
+        debug_assert!(self.order_is_kept());
     }
 }
 

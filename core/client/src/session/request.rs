@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use bytes::Bytes;
-use wire::{Command, CorrelationId, Failure, Password, Plane, Request, RequestNumber};
+use wire::{Command, CorrelationId, Failure, Password, Plane, ReplicaId, Request, RequestNumber};
 
-use super::Ticket;
+use super::{Ticket, link::LinkId};
 
 /// Orders requests by their submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,9 +33,35 @@ pub struct Submission {
     pub timeout: Duration,
     /// Who sends it again.
     pub retry: Retry,
-    /// Requests of the same lane are sent over the same connection, in order, taken modulo the number of
-    /// connections. Metadata commands always take the first.
+    /// Which way it takes. Metadata commands have a way of their own: one at a time, to the node that leads
+    /// the metadata group, under one request number whatever happens to connections.
+    pub route: Route,
+}
+
+/// The way of a request through the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Route {
+    /// Where there is a choice between connections that are as good, lanes are spread over them.
     pub lane: u16,
+    /// The node that is believed to lead what is asked for. The session connects to it if it can; every other
+    /// node passes the request on. `None`: it is not known.
+    pub node: Option<ReplicaId>,
+    /// Whether requests of this route keep their order: as long as any of them is unanswered the next ones
+    /// take the same connection. When that is lost all that may be repeated is sent again over another one,
+    /// in order.
+    pub ordered: bool,
+}
+
+impl Route {
+    /// A way over whatever node is at hand.
+    #[must_use]
+    pub const fn any(lane: u16) -> Self {
+        Self {
+            lane,
+            node: None,
+            ordered: false,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -45,12 +71,14 @@ pub(super) struct Pending {
     pub(super) command: Command,
     /// In pieces, so that batches are not copied.
     pub(super) body: Vec<Bytes>,
-    pub(super) lane: usize,
+    pub(super) route: Route,
     pub(super) repeat: Repeat,
     pub(super) deadline: u64,
     pub(super) timeout: Duration,
     /// Times that it was sent.
     pub(super) attempts: u32,
+    /// Times that it was refused for the moment, since something changed that may help.
+    pub(super) refusals: u32,
     /// The number of a metadata command, from its first sending on.
     /// Invariant: `Some` names a number of the current session.
     pub(super) number: Option<RequestNumber>,
@@ -77,10 +105,10 @@ pub(super) enum Repeat {
 /// Where a request is. Each is in exactly one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In its lane's queue, or in the queue of metadata commands.
+    /// In its route's queue, or in the queue of metadata commands.
     Queued,
-    /// Unanswered on its lane.
-    InFlight(CorrelationId),
+    /// Unanswered on a link.
+    InFlight(LinkId, CorrelationId),
     /// To be queued again at this time.
     Delayed(u64),
 }
@@ -88,6 +116,11 @@ pub(super) enum Place {
 impl Pending {
     pub(super) const fn is_metadata(&self) -> bool {
         matches!(self.command.plane(), Plane::Metadata)
+    }
+
+    /// The route whose order it is part of.
+    pub(super) fn order(&self) -> Option<Route> {
+        Some(self.route).filter(|route| route.ordered && !self.is_metadata())
     }
 }
 

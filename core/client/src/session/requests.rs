@@ -4,15 +4,16 @@ use alloc::{string::ToString, vec::Vec};
 use core::time::Duration;
 
 use wire::{
-    Command, CorrelationId, ErrorCode, FRAME_HEADER_SIZE, Failure, Identifier, Password, Plane,
-    Reply, Request, RequestNumber, UserId,
+    Command, ConsensusGroup, CorrelationId, ErrorCode, FRAME_HEADER_SIZE, Failure, FrameHeader,
+    Identifier, Password, Plane, ReplicaId, Reply, Request, RequestNumber, UserId, View,
 };
 
 use super::{
-    Effect, Phase, Session,
+    Effect, Phase, Route, Session,
+    link::{Link, LinkId},
     request::{Pending, Place, Repeat, RequestKey, Submission},
 };
-use crate::{ClientError, Frame};
+use crate::{ClientError, Frame, backoff::passes_with_primary};
 
 impl Session {
     pub(super) fn on_submit(&mut self, submission: Submission) {
@@ -29,13 +30,11 @@ impl Session {
                 result: Err(error),
             });
         }
-        let lane = usize::from(submission.lane) % self.lanes.len();
         let repeat = Repeat::of(&submission.request, submission.retry);
         let pending = self.pending(&submission.request, repeat, submission.timeout);
-        let lane = if pending.is_metadata() { 0 } else { lane };
         self.enqueue(Pending {
             ticket: Some(ticket),
-            lane,
+            route: submission.route,
             ..pending
         });
     }
@@ -57,17 +56,18 @@ impl Session {
         self.enqueue(pending);
     }
 
-    /// A request of the session's own on the first lane.
+    /// A request of the session's own.
     fn pending(&self, request: &Request, repeat: Repeat, timeout: Duration) -> Pending {
         Pending {
             ticket: None,
             command: request.command(),
             body: request.encode_parts(),
-            lane: 0,
+            route: Route::default(),
             repeat,
             deadline: self.after(timeout),
             timeout,
             attempts: 0,
+            refusals: 0,
             number: None,
             unknown: false,
             place: Place::Queued,
@@ -97,40 +97,21 @@ impl Session {
     }
 
     /// Puts a request where [`Session::dispatch`] finds it.
-    fn queue(&mut self, key: RequestKey) {
+    pub(super) fn queue(&mut self, key: RequestKey) {
         let Some(pending) = self.requests.get_mut(&key) else {
             return;
         };
         pending.place = Place::Queued;
         if !pending.is_metadata() {
-            self.lanes[pending.lane].queue.insert(key);
+            self.waiting.entry(pending.route).or_default().insert(key);
         } else if self.metadata_current != Some(key) {
             self.metadata_queue.insert(key);
         }
     }
 
-    /// Sends what may be sent.
-    pub(super) fn dispatch(&mut self) {
-        for index in 0..self.lanes.len() {
-            while self.lanes[index].is_ready()
-                && self.lanes[index].in_flight.len() < self.config.in_flight_max
-            {
-                let next = if index == 0 {
-                    self.next_metadata()
-                } else {
-                    None
-                };
-                let Some(key) = next.or_else(|| self.lanes[index].queue.pop_first()) else {
-                    break;
-                };
-                self.send_request(index, key);
-            }
-        }
-    }
-
     /// The metadata command to be sent now. It is numbered when it becomes the current one, and keeps its
     /// number until it ends, so that it is executed at most once.
-    fn next_metadata(&mut self) -> Option<RequestKey> {
+    pub(super) fn next_metadata(&mut self) -> Option<RequestKey> {
         if let Some(current) = self.metadata_current {
             let queued = self.requests.get(&current)?.place == Place::Queued;
             return queued.then_some(current);
@@ -142,7 +123,7 @@ impl Session {
         Some(key)
     }
 
-    fn send_request(&mut self, index: usize, key: RequestKey) {
+    pub(super) fn send_request(&mut self, id: LinkId, key: RequestKey) {
         let correlation = self.correlation();
         let (seen, limit) = (self.seen, self.body_size_max());
         let Some(pending) = self.requests.get_mut(&key) else {
@@ -161,16 +142,45 @@ impl Session {
             );
         }
         pending.attempts += 1;
-        pending.place = Place::InFlight(correlation);
+        pending.place = Place::InFlight(id, correlation);
         let request = match (command.plane(), pending.number) {
             (Plane::Metadata, Some(number)) => number.0,
             (Plane::Metadata | Plane::Connection, _) => 0,
             (Plane::Query | Plane::Data, _) => seen.0,
         };
         let body = pending.body.clone();
-        self.lanes[index].in_flight.insert(correlation, key);
+        let route = pending.order();
+        if let Some(link) = self.links.get_mut(&id) {
+            link.in_flight.insert(correlation, key);
+        }
+        if let Some(route) = route {
+            self.bound.entry(route).or_insert((id, 0)).1 += 1;
+        }
         let header = self.header(command, correlation, request);
-        self.send_frame(index, header, body);
+        self.send_frame(id, header, body);
+    }
+
+    /// A request is not under way any more.
+    fn leave_link(&mut self, key: RequestKey) {
+        let Some(pending) = self.requests.get_mut(&key) else {
+            return;
+        };
+        let Place::InFlight(id, correlation) = pending.place else {
+            return;
+        };
+        pending.place = Place::Queued;
+        let route = pending.order();
+        if let Some(link) = self.links.get_mut(&id) {
+            link.in_flight.remove(&correlation);
+        }
+        if let Some(route) = route
+            && let Some((_, count)) = self.bound.get_mut(&route)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.bound.remove(&route);
+            }
+        }
     }
 
     fn body_size_max(&self) -> usize {
@@ -183,10 +193,11 @@ impl Session {
             .saturating_sub(FRAME_HEADER_SIZE)
     }
 
-    pub(super) fn on_reply(&mut self, index: usize, frame: Frame) {
+    pub(super) fn on_reply(&mut self, id: LinkId, frame: Frame) {
         let correlation = CorrelationId(frame.header.correlation);
         // An answer to a request that has ended meanwhile, or to an earlier attempt, changes nothing.
-        let Some(key) = self.lanes[index].in_flight.get(&correlation).copied() else {
+        let link = self.links.get(&id);
+        let Some(key) = link.and_then(|link| link.in_flight.get(&correlation).copied()) else {
             return;
         };
         let Some(pending) = self.requests.get(&key) else {
@@ -194,11 +205,14 @@ impl Session {
         };
         let command = pending.command;
         if frame.header.code != command.code() {
-            return self.drop_connection(index, "the server mixes up its answers");
+            return self.drop_connection(id, "the server mixes up its answers");
         }
-        self.lanes[index].in_flight.remove(&correlation);
+        self.leave_link(key);
         if matches!(command.plane(), Plane::Metadata | Plane::Query) {
             self.seen = self.seen.max(frame.header.op());
+        }
+        if command.plane() == Plane::Metadata {
+            self.learn_primary(&frame.header);
         }
         if frame.header.status != 0 {
             return self.on_refused(key, Failure::decode(frame.header.status, &frame.body));
@@ -213,6 +227,18 @@ impl Session {
         let result = Reply::decode(command, frame.body)
             .map_err(|error| ClientError::Unreadable { command, error });
         self.complete(key, result);
+    }
+
+    /// The answer to a metadata command names who leads the metadata group. One that rests on nothing names
+    /// view 0.
+    fn learn_primary(&mut self, header: &FrameHeader) {
+        let (primary, view) = header.primary();
+        if let Ok(primary) = u8::try_from(primary)
+            && view > View(0)
+        {
+            self.cluster
+                .note_primary(ConsensusGroup::METADATA, view, ReplicaId(primary));
+        }
     }
 
     fn on_refused(&mut self, key: RequestKey, failure: Failure) {
@@ -237,11 +263,31 @@ impl Session {
         if !repeat || !failure.code.retryable() {
             return self.complete(key, Err(ClientError::Refused(failure)));
         }
-        let wait = self.config.backoff.wait(pending.attempts, &mut self.random);
+        pending.refusals = pending.refusals.saturating_add(1);
+        let backoff = self.config.backoff.after(failure.code);
+        let wait = backoff.wait(pending.refusals, &mut self.random);
         let time = self.now.saturating_add(wait);
         pending.refusal = Some(failure);
         pending.place = Place::Delayed(time);
         self.delayed.insert((time, key));
+    }
+
+    /// A consensus group has another primary: what was refused for want of one is sent again at once.
+    pub(super) fn wake_delayed(&mut self) {
+        let mut woken = Vec::new();
+        for (time, key) in &self.delayed {
+            if let Some(pending) = self.requests.get_mut(key)
+                && let Some(refusal) = &pending.refusal
+                && passes_with_primary(refusal.code)
+            {
+                pending.refusals = 0;
+                woken.push((*time, *key));
+            }
+        }
+        for entry in woken {
+            self.delayed.remove(&entry);
+            self.queue(entry.1);
+        }
     }
 
     pub(super) fn requeue_delayed(&mut self) {
@@ -269,7 +315,7 @@ impl Session {
         let Some(pending) = self.requests.get(&key) else {
             return ClientError::Closed;
         };
-        let in_flight = matches!(pending.place, Place::InFlight(_));
+        let in_flight = matches!(pending.place, Place::InFlight(..));
         if let Some(refusal) = &pending.refusal
             && !in_flight
             && !pending.unknown
@@ -278,7 +324,7 @@ impl Session {
         }
         match &self.last_failure {
             Some((address, reason))
-                if pending.attempts == 0 && !self.lanes[pending.lane].is_ready() =>
+                if pending.attempts == 0 && !self.links.values().any(Link::is_ready) =>
             {
                 ClientError::Unreachable {
                     address: address.clone(),
@@ -293,16 +339,21 @@ impl Session {
         }
     }
 
-    /// The lane's connection is gone: what was unanswered is sent again or ends.
-    pub(super) fn settle_in_flight(&mut self, index: usize, reason: &str) {
-        let in_flight = core::mem::take(&mut self.lanes[index].in_flight);
-        for key in in_flight.into_values() {
+    /// The link's connection is gone: what was unanswered is sent again, in order, or ends.
+    pub(super) fn settle_in_flight(&mut self, id: LinkId, reason: &str) {
+        let Some(link) = self.links.get(&id) else {
+            return;
+        };
+        for key in link.in_flight.values().copied().collect::<Vec<_>>() {
             let Some(pending) = self.requests.get_mut(&key) else {
                 continue;
             };
             pending.unknown = true;
             match pending.repeat {
-                Repeat::Freely => self.queue(key),
+                Repeat::Freely => {
+                    self.leave_link(key);
+                    self.queue(key);
+                }
                 Repeat::UnlessUnknown | Repeat::Never => {
                     let command = pending.command;
                     let reason = reason.to_string();
@@ -345,7 +396,7 @@ impl Session {
                 continue;
             };
             let command = pending.command;
-            let error = if pending.unknown || matches!(pending.place, Place::InFlight(_)) {
+            let error = if pending.unknown || matches!(pending.place, Place::InFlight(..)) {
                 let reason = "the client was closed".to_string();
                 ClientError::ConnectionLost { command, reason }
             } else {
@@ -356,20 +407,18 @@ impl Session {
     }
 
     /// Ends a request, wherever it is.
-    fn complete(&mut self, key: RequestKey, result: Result<Reply, ClientError>) {
+    pub(super) fn complete(&mut self, key: RequestKey, result: Result<Reply, ClientError>) {
+        self.leave_link(key);
         let Some(pending) = self.requests.remove(&key) else {
             return;
         };
         self.deadlines.remove(&(pending.deadline, key));
-        let lane = &mut self.lanes[pending.lane];
         match pending.place {
             Place::Queued => {
-                lane.queue.remove(&key);
+                self.take_waiting(pending.route, key);
                 self.metadata_queue.remove(&key);
             }
-            Place::InFlight(correlation) => {
-                lane.in_flight.remove(&correlation);
-            }
+            Place::InFlight(..) => {}
             Place::Delayed(time) => {
                 self.delayed.remove(&(time, key));
             }
@@ -381,35 +430,6 @@ impl Session {
             Some(ticket) => self.effects.push_back(Effect::Completed { ticket, result }),
             None => self.finish_close(),
         }
-    }
-
-    /// Whether every request is where it says that it is, and nowhere else.
-    pub(super) fn places_are_exact(&self) -> bool {
-        let mut held = self.delayed.len() + self.metadata_queue.len();
-        held += self
-            .lanes
-            .iter()
-            .map(|lane| lane.queue.len() + lane.in_flight.len())
-            .sum::<usize>();
-        let current_queued = self
-            .metadata_current
-            .and_then(|key| self.requests.get(&key))
-            .is_some_and(|pending| pending.place == Place::Queued);
-        held += usize::from(current_queued);
-        held == self.requests.len()
-            && self
-                .requests
-                .iter()
-                .all(|(key, pending)| match pending.place {
-                    Place::Queued if !pending.is_metadata() => {
-                        self.lanes[pending.lane].queue.contains(key)
-                    }
-                    Place::Queued => {
-                        self.metadata_queue.contains(key) || self.metadata_current == Some(*key)
-                    }
-                    Place::InFlight(id) => self.lanes[pending.lane].in_flight.get(&id) == Some(key),
-                    Place::Delayed(time) => self.delayed.contains(&(time, *key)),
-                })
     }
 }
 

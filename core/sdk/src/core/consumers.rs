@@ -2,7 +2,7 @@
 
 use std::{mem, sync::Arc, task::Context};
 
-use client::{Consumer, ConsumerEffect, ConsumerEvent, ConsumerInput, Progress};
+use client::{Consumer, ConsumerEffect, ConsumerEvent, ConsumerInput, Progress, Route};
 use tokio::sync::oneshot;
 use wire::{Offset, PartitionId, Time};
 
@@ -26,7 +26,7 @@ pub(crate) struct ConsumerEntry {
     refused: Option<Error>,
     /// Why the consumer cannot go on.
     failed: Option<Error>,
-    /// The connection that its requests take, modulo the number of connections.
+    /// Spreads consumers over connections that are as good.
     lane: u16,
 }
 
@@ -236,7 +236,11 @@ impl Core {
                     timeout,
                 }) => {
                     let lane = entry.lane;
-                    self.ask(now, Owner::Consumer(id, call), (request, timeout, lane));
+                    self.ask(
+                        now,
+                        Owner::Consumer(id, call),
+                        (request, timeout, Route::any(lane)),
+                    );
                 }
                 Some(ConsumerEffect::Event(event)) => entry.on_event(event),
                 None => {

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc, task::Context, time::Duration};
 
-use client::{GroupConsumer, GroupEffect, GroupEvent, GroupInput, HeldPartition, LossReason};
+use client::{
+    GroupConsumer, GroupEffect, GroupEvent, GroupInput, HeldPartition, LossReason, Route,
+};
 use tokio::sync::{broadcast, oneshot};
 use wire::{ConsumerGroupId, ErrorCode, MemberId, Offset, PartitionId, Time};
 
@@ -295,7 +297,11 @@ impl Core {
             let now = shared.now();
             let (sender, _nobody_waits) = oneshot::channel();
             let owner = Owner::Caller(sender);
-            self.ask(now, owner, (request, FAREWELL_TIMEOUT, entry.lane));
+            self.ask(
+                now,
+                owner,
+                (request, FAREWELL_TIMEOUT, Route::any(entry.lane)),
+            );
             self.pump(shared, now);
         }
     }
@@ -330,7 +336,11 @@ impl Core {
                     timeout,
                 }) => {
                     let lane = entry.lane;
-                    self.ask(now, Owner::Member(id, call), (request, timeout, lane));
+                    self.ask(
+                        now,
+                        Owner::Member(id, call),
+                        (request, timeout, Route::any(lane)),
+                    );
                 }
                 Some(GroupEffect::Event(event)) => entry.on_event(event),
                 None => {

@@ -18,7 +18,7 @@ use std::{
 
 use client::{
     Call, ClientError, Close, ConnectionId, ConsumerInput, Effect, GroupInput, Input,
-    ProducerInput, Retry, Session, Submission, Ticket,
+    ProducerInput, Retry, Route, Session, Submission, Ticket,
 };
 use tokio::{
     runtime::Handle,
@@ -171,7 +171,11 @@ impl Shared {
         let now = self.now();
         {
             let mut core = self.lock();
-            core.ask(now, Owner::Caller(sender), (request, timeout, 0));
+            core.ask(
+                now,
+                Owner::Caller(sender),
+                (request, timeout, Route::any(0)),
+            );
             core.pump(self, now);
         }
         match receiver.await {
@@ -211,14 +215,19 @@ impl Core {
         MachineId(self.next_machine)
     }
 
-    /// Asks something that the session may ask again; the last number chooses the connection.
-    fn ask(&mut self, now: Time, owner: Owner, (request, timeout, lane): (Request, Duration, u16)) {
+    /// Asks something that the session may ask again.
+    fn ask(
+        &mut self,
+        now: Time,
+        owner: Owner,
+        (request, timeout, route): (Request, Duration, Route),
+    ) {
         let submission = Submission {
             ticket: Ticket(0),
             request,
             timeout,
             retry: Retry::Session,
-            lane,
+            route,
         };
         self.submit(now, owner, submission);
     }

@@ -8,8 +8,8 @@ use std::{
 };
 
 use client::{
-    BatchId, Producer, ProducerEffect, ProducerInput, PushError, Pushed, Retry, Submission, Target,
-    Ticket,
+    BatchId, Producer, ProducerEffect, ProducerInput, PushError, Pushed, Retry, Route, Submission,
+    Target, Ticket,
 };
 use tokio::sync::{Notify, mpsc};
 use wire::{Message, Offset, PartitionId, Time};
@@ -206,14 +206,17 @@ impl Core {
                     request,
                     timeout,
                 } => {
-                    let lane = entry.lane;
+                    let route = Route {
+                        ordered: true,
+                        ..Route::any(entry.lane)
+                    };
                     let (ticket, retry) = (Ticket(0), Retry::Caller);
                     let submission = Submission {
                         ticket,
                         request,
                         timeout,
                         retry,
-                        lane,
+                        route,
                     };
                     self.submit(now, Owner::Producer(id, call), submission);
                 }

@@ -113,7 +113,10 @@ async fn serve(
         while let Ok(Some(Frame { header, body })) = next_frame(&mut buffer, FRAME_SIZE_MAX) {
             let command = Command::from_code(header.code).expect("a known command");
             let request = Request::decode(command, body).expect("a sound body");
-            let _nobody_looks = seen.send(Some((header, request.clone())));
+            // What the client asks for itself is nobody's concern.
+            if command != Command::GetClusterMetadata {
+                let _nobody_looks = seen.send(Some((header, request.clone())));
+            }
             let Some(answer) = answer(&rules, &header, request) else {
                 continue;
             };
@@ -156,6 +159,10 @@ fn answer(rules: &Mutex<Rules>, header: &FrameHeader, request: Request) -> Optio
             Some(stored) => Ok(offsets(&get, stored)),
             None => return None,
         },
+        Request::GetClusterMetadata => Err(Failure::new(
+            ErrorCode::CommandNotSupported,
+            "this node knows of no others",
+        )),
         Request::GetTopic(_) => Ok(topic()),
         Request::SendMessages(_) if rules.hold_sends => return None,
         Request::SendMessages(send) => Ok(Reply::Sent(Sent {

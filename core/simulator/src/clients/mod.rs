@@ -13,8 +13,8 @@ mod sender;
 use std::{collections::BTreeMap, collections::VecDeque, time::Duration};
 
 use ::client::{
-    Backoff, Close, ConnectionId, Credentials, Effect, Frame, Input, Retry, Session, SessionConfig,
-    Submission, Ticket, next_frame,
+    Backoff, Close, ConnectionId, Credentials, Effect, Frame, Input, Retry, Route, Session,
+    SessionConfig, Submission, Ticket, next_frame,
 };
 use ::wire::{ClientId, Password, Reply, Request, StreamId, Time, TopicId};
 use bytes::{Bytes, BytesMut};
@@ -31,7 +31,7 @@ use crate::{
     network::{Arrival, LinkId, Network},
     random::Random,
     run::{MILLISECOND, Run},
-    scenario::{ClientKind, ROOT_PASSWORD, Scenario},
+    scenario::{ClientKind, ROOT_PASSWORD, Scenario, address_of},
 };
 
 /// All clients.
@@ -401,11 +401,11 @@ impl Client {
         effect: Effect,
     ) -> Option<(Ticket, Answer)> {
         match effect {
-            Effect::Connect { connection, .. } => {
-                let node = match scenario.replicas {
-                    1 => 0,
-                    count => self.random.index(usize::from(count)),
-                };
+            Effect::Connect {
+                connection,
+                address,
+            } => {
+                let node = scenario.node_at(&address).expect("a node of the cluster");
                 let link = network.connect(run, self.index, node);
                 self.links.insert(connection, link);
             }
@@ -566,7 +566,7 @@ impl Desk<'_> {
             request,
             timeout,
             retry,
-            lane,
+            route: Route::any(lane),
         });
         ticket
     }
@@ -620,7 +620,7 @@ fn session_config(scenario: &Scenario, random: &mut Random) -> SessionConfig {
         name: "root".into(),
         password: Password(ROOT_PASSWORD.into()),
     };
-    let addresses = vec!["node-0".into()];
+    let addresses = addresses(scenario, random);
     let client = ClientId(random.wide().max(1));
     SessionConfig {
         connections: u16::try_from(random.between(1, 3)).unwrap_or(1),
@@ -634,6 +634,16 @@ fn session_config(scenario: &Scenario, random: &mut Random) -> SessionConfig {
         frame_size_max: scenario.limits.frame_size,
         ..SessionConfig::new(addresses, credentials, client, random.number())
     }
+}
+
+/// The addresses that a client is given: some of the nodes. It learns the others.
+fn addresses(scenario: &Scenario, random: &mut Random) -> Vec<String> {
+    let mut all: Vec<String> = (0..scenario.replicas).map(address_of).collect();
+    let mut chosen = Vec::new();
+    while all.len() > 1 && (chosen.is_empty() || random.chance(500)) {
+        chosen.push(all.swap_remove(random.index(all.len())));
+    }
+    if chosen.is_empty() { all } else { chosen }
 }
 
 fn backoff(random: &mut Random) -> Backoff {

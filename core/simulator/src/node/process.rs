@@ -16,7 +16,7 @@ use crate::{
     disk::Path,
     event::ProcessEvent,
     run::{Lane, MILLISECOND, Run},
-    scenario::{CLUSTER, ROOT_PASSWORD, Scenario},
+    scenario::{CLUSTER, ROOT_PASSWORD, Scenario, address_of},
 };
 
 /// How often a shard's clock ticks.
@@ -456,7 +456,7 @@ pub(super) fn hashed(password: &str) -> String {
 fn config(scenario: &Scenario, replica: ReplicaId, shard: usize, shards: u16) -> Config {
     let node = |index| shard::Node {
         replica: ReplicaId(index),
-        address: format!("node-{index}"),
+        address: address_of(index),
     };
     Config {
         cluster: CLUSTER,

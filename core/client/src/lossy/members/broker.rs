@@ -347,6 +347,8 @@ impl Broker {
             Ok(Reply::Done)
         } else if let Request::Ping = request {
             Ok(Reply::Done)
+        } else if let Request::GetClusterMetadata = request {
+            Err(failure(ErrorCode::CommandNotSupported))
         } else if let Request::PollMessages(poll) = request {
             let until = self.now + u64::from(poll.max_wait_ms) * MS;
             return self.serve(Waiting {

@@ -21,8 +21,8 @@ use wire::{
 
 use crate::{
     Call, ConnectionId, Credentials, Delivery, Effect, FencingToken, Frame, GroupConsumer,
-    GroupConsumerConfig, GroupEffect, GroupEvent, GroupInput, Input, Retry, Session, SessionConfig,
-    StoreMode, Submission, Ticket, next_frame, random::Random,
+    GroupConsumerConfig, GroupEffect, GroupEvent, GroupInput, Input, Retry, Route, Session,
+    SessionConfig, StoreMode, Submission, Ticket, next_frame, random::Random,
 };
 use broker::Broker;
 
@@ -320,7 +320,7 @@ impl World {
                             request,
                             timeout,
                             retry: Retry::Session,
-                            lane: 0,
+                            route: Route::any(0),
                         };
                         peer.session.handle(time, Input::Submit(submission));
                     }

@@ -120,26 +120,29 @@ fn a_login_that_may_succeed_later_is_tried_again() {
 #[test]
 fn addresses_are_tried_in_turn_and_a_pause_comes_after_all_of_them() {
     let mut driver = Driver::new(|config| config.addresses = vec!["a:1".into(), "b:2".into()]);
-    driver.input(Input::Tick);
     for round in 0..3 {
-        let effect = driver.effect();
-        assert!(matches!(&effect, Effect::Connect { address, .. } if address == "a:1"));
-        driver.lose(ConnectionId(round * 2 + 1));
-        let effect = driver.effect();
-        assert!(matches!(&effect, Effect::Connect { address, .. } if address == "b:2"));
-        driver.lose(ConnectionId(round * 2 + 2));
+        driver.input(Input::Tick);
+        for own in ["a:1", "b:2"] {
+            let effect = driver.effect();
+            let Effect::Connect {
+                connection,
+                address,
+            } = effect
+            else {
+                panic!("{effect:?}")
+            };
+            assert_eq!(address, own);
+            driver.lose(connection);
+        }
         let unreachable = Effect::Unreachable {
             address: "b:2".into(),
             reason: "cut".into(),
         };
         assert_eq!(driver.effect(), unreachable);
-        let before = driver.now;
-        driver.wait();
-        let waited = (driver.now - before) / MS;
-        assert!(
-            waited >= 25 << round && waited <= 50 << round,
-            "{waited} ms"
-        );
+        let waits = driver.session.deadline().unwrap() - driver.now;
+        let longest = (50 << round) * MS;
+        assert!(waits >= longest / 2 && waits <= longest, "{waits} ns");
+        driver.now += longest;
     }
 }
 
@@ -221,10 +224,10 @@ fn heartbeats_are_as_frequent_as_the_servers_timeout_demands() {
 }
 
 #[test]
-fn further_connections_attach_and_carry_the_requests_of_their_lane() {
+fn further_connections_attach_and_lanes_are_spread_over_them() {
     let mut driver = Driver::new(|config| config.connections = 2);
     driver.input(Input::Tick);
-    // The second lane waits for the session.
+    // The second one waits for the session.
     assert!(matches!(driver.effect(), Effect::Connect { .. }));
     driver.input(Input::Connected {
         connection: ConnectionId(1),
@@ -235,13 +238,11 @@ fn further_connections_attach_and_carry_the_requests_of_their_lane() {
     driver.input(Input::Tick);
     let second = ConnectionId(2);
     assert!(matches!(driver.effect(), Effect::Connect { connection, .. } if connection == second));
-    driver.submit_with(1, query(), |submission| submission.lane = 1);
-    driver.submit_with(2, create("a"), |submission| submission.lane = 1);
-    let metadata = driver.sent();
-    assert_eq!(
-        (metadata.connection, metadata.header.request),
-        (ConnectionId(1), 1)
-    );
+    let connection_of_lane = |driver: &mut Driver, lane| {
+        driver.submit_with(1, query(), |submission| submission.route.lane = lane);
+        driver.sent().connection
+    };
+    assert_eq!(connection_of_lane(&mut driver, 1), ConnectionId(1));
     driver.input(Input::Connected { connection: second });
     let attach = driver.sent();
     assert_eq!(
@@ -249,12 +250,16 @@ fn further_connections_attach_and_carry_the_requests_of_their_lane() {
         (second, Command::Attach)
     );
     driver.reply(&attach, &Reply::Done);
-    assert_eq!(driver.sent().connection, second);
+    driver.effects();
+    assert_eq!(connection_of_lane(&mut driver, 0), ConnectionId(1));
+    assert_eq!(connection_of_lane(&mut driver, 1), second);
 
-    // The loss of one lane leaves the other alone.
+    // The loss of one leaves the other alone, which carries everything until there are two again.
     driver.lose(ConnectionId(1));
-    driver.submit_with(3, query(), |submission| submission.lane = 1);
-    assert_eq!(driver.sent().connection, second);
+    driver.effects();
+    for lane in 0..3 {
+        assert_eq!(connection_of_lane(&mut driver, lane), second);
+    }
 }
 
 #[test]

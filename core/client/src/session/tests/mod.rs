@@ -1,24 +1,31 @@
 //! Exact effects of a session.
 
-use alloc::{string::ToString, vec, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    string::{String, ToString},
+    vec,
+    vec::Vec,
+};
 use core::time::Duration;
 use std::format;
 
 use bytes::{Bytes, BytesMut};
 use wire::{
-    Acknowledgement, Attach, Batch, BatchBuilder, ChangePassword, ClientId, Command, CreateStream,
-    ErrorCode, Event, EvictionReason, FRAME_SIZE_MAX, Failure, FrameHeader, GetStream, Identifier,
-    LoggedIn, Login, Message, Op, PartitionId, PartitionTarget, Password, ProducerId, ReplicaId,
-    Reply, Request, SendMessages, SendSection, SessionNumber, SessionSecret, StreamDetails,
-    StreamId, Time, Timestamp, UserId, View,
+    Acknowledgement, Attach, Batch, BatchBuilder, ChangePassword, ClientId, ClusterId,
+    ClusterMetadata, Command, ConsensusGroup, CreateStream, ErrorCode, Event, EvictionReason,
+    FRAME_SIZE_MAX, Failure, FrameHeader, GetStream, GroupPrimary, Identifier, LoggedIn, Login,
+    Message, Node, Op, PartitionId, PartitionTarget, Password, PrimaryChanged, ProducerId,
+    ReplicaId, Reply, Request, SendMessages, SendSection, SessionNumber, SessionSecret,
+    StreamDetails, StreamId, Time, Timestamp, UserId, View,
 };
 
 use super::{
-    Close, ConnectionId, Credentials, Effect, Input, Retry, Session, SessionConfig, Submission,
-    Ticket,
+    Close, ConnectionId, Credentials, Effect, Input, Retry, Route, Session, SessionConfig,
+    Submission, Ticket,
 };
 use crate::{ClientError, ErrorClass, Frame, next_frame};
 
+mod cluster;
 mod connections;
 mod requests;
 
@@ -29,6 +36,10 @@ const SECRET: SessionSecret = SessionSecret([7; 32]);
 struct Driver {
     session: Session,
     now: u64,
+    /// What nodes tell of the cluster, by address; one that is not here is alone.
+    told: BTreeMap<String, ClusterMetadata>,
+    /// Where each connection leads.
+    addresses: BTreeMap<ConnectionId, String>,
 }
 
 /// A request as the server sees it.
@@ -37,6 +48,39 @@ struct Seen {
     connection: ConnectionId,
     header: FrameHeader,
     request: Request,
+}
+
+impl Seen {
+    fn of(connection: ConnectionId, frame: &[Bytes]) -> Self {
+        let mut bytes = BytesMut::new();
+        frame.iter().for_each(|part| bytes.extend_from_slice(part));
+        let Frame { header, body } = next_frame(&mut bytes, FRAME_SIZE_MAX).unwrap().unwrap();
+        let command = Command::from_code(header.code).unwrap();
+        Self {
+            connection,
+            header,
+            request: Request::decode(command, body).unwrap(),
+        }
+    }
+}
+
+/// What a node tells of a cluster with nodes at these addresses. The first leads the metadata group.
+fn cluster(node: u8, addresses: &[&str]) -> ClusterMetadata {
+    let nodes = (0..).zip(addresses).map(|(replica, address)| Node {
+        replica: ReplicaId(replica),
+        address: (*address).to_string(),
+    });
+    let groups = vec![GroupPrimary {
+        group: ConsensusGroup::METADATA,
+        view: View(0),
+        primary: ReplicaId(0),
+    }];
+    ClusterMetadata {
+        cluster: ClusterId(1),
+        node: ReplicaId(node),
+        nodes: nodes.collect(),
+        groups,
+    }
 }
 
 impl Driver {
@@ -50,6 +94,8 @@ impl Driver {
         Self {
             session: Session::new(config),
             now: 0,
+            told: BTreeMap::new(),
+            addresses: BTreeMap::new(),
         }
     }
 
@@ -72,8 +118,34 @@ impl Driver {
         self.session.handle(time, input);
     }
 
+    /// What the session wants; its questions for the cluster are answered.
     fn effects(&mut self) -> Vec<Effect> {
-        core::iter::from_fn(|| self.session.next_effect()).collect()
+        let mut effects = Vec::new();
+        while let Some(effect) = self.session.next_effect() {
+            if let Effect::Connect {
+                connection,
+                address,
+            } = &effect
+            {
+                self.addresses.insert(*connection, address.clone());
+            }
+            if let Effect::Send { connection, frame } = &effect {
+                let seen = Seen::of(*connection, frame);
+                if seen.request == Request::GetClusterMetadata {
+                    self.tell(&seen);
+                    continue;
+                }
+            }
+            effects.push(effect);
+        }
+        effects
+    }
+
+    fn tell(&mut self, question: &Seen) {
+        let address = &self.addresses[&question.connection];
+        let alone = cluster(0, &[address.as_str()]);
+        let told = self.told.get(address).cloned().unwrap_or(alone);
+        self.reply(question, &Reply::ClusterMetadata(told));
     }
 
     fn effect(&mut self) -> Effect {
@@ -134,7 +206,7 @@ impl Driver {
             request: request.into(),
             timeout: Duration::from_secs(30),
             retry: Retry::Session,
-            lane: 0,
+            route: Route::any(0),
         };
         change(&mut submission);
         self.input(Input::Submit(submission));
@@ -146,15 +218,7 @@ impl Driver {
             let Effect::Send { connection, frame } = effect else {
                 panic!("{effect:?}")
             };
-            let mut bytes = BytesMut::new();
-            frame.iter().for_each(|part| bytes.extend_from_slice(part));
-            let Frame { header, body } = next_frame(&mut bytes, FRAME_SIZE_MAX).unwrap().unwrap();
-            let command = Command::from_code(header.code).unwrap();
-            seen.push(Seen {
-                connection,
-                header,
-                request: Request::decode(command, body).unwrap(),
-            });
+            seen.push(Seen::of(connection, &frame));
         }
         seen
     }

@@ -116,7 +116,7 @@ fn retryable_refusals_are_repeated_after_a_pause_under_the_same_number() {
     driver.submit(1, create("a"));
     let mut seen = driver.sent();
     for attempt in 1..4 {
-        driver.refuse(&seen, ErrorCode::NotReady);
+        driver.refuse(&seen, ErrorCode::Busy);
         assert_eq!(driver.effects(), []);
         let before = driver.now;
         driver.wait();
@@ -130,6 +130,25 @@ fn retryable_refusals_are_repeated_after_a_pause_under_the_same_number() {
     driver.refuse(&seen, ErrorCode::RequestInFlight);
     driver.submit(2, create("b"));
     assert_eq!(driver.effects(), []);
+}
+
+#[test]
+fn what_passes_with_a_change_of_primaries_is_asked_again_soon_and_then_less_often() {
+    for code in [ErrorCode::Retry, ErrorCode::NotReady, ErrorCode::NotPrimary] {
+        let mut driver = Driver::logged_in(|_| {});
+        driver.submit(1, query());
+        for longest in [4, 8, 16, 32, 64, 128, 256, 512, 1_000, 1_000] {
+            let seen = driver.sent();
+            driver.refuse(&seen, code);
+            let before = driver.now;
+            driver.wait();
+            let waited = driver.now - before;
+            assert!(
+                waited >= longest * MS / 2 && waited <= longest * MS,
+                "{waited} ns"
+            );
+        }
+    }
 }
 
 #[test]
