@@ -72,7 +72,10 @@ impl Peers {
         }
         let boots = (nodes[from].boot, nodes[to].boot);
         run.counts.peer_messages += 1;
-        let is_between_replicas = matches!(message, PeerMessage::Replica { .. });
+        let is_between_replicas = matches!(
+            message,
+            PeerMessage::Replica { .. } | PeerMessage::Commits(_) | PeerMessage::CommitOks(_)
+        );
         let frame = FrameHeader::peer(0).frame_of_parts(message.encode());
         let frame = Bytes::from(frame.concat());
         run.counts.peer_bytes += frame.len() as u64;

@@ -235,13 +235,12 @@ impl World {
 
     fn on_peer(&mut self, (from, to): (usize, usize), message: PeerMessage) {
         let shards = self.nodes[to].shards();
-        let Some(shard) = message.shard(self.scenario.replicas, shards) else {
-            return;
-        };
         let from = self.nodes[from].replica;
-        let input = shard::Input::Peer { from, message };
-        let (run, scenario) = (&mut self.run, &self.scenario);
-        self.nodes[to].give(run, scenario, usize::from(shard.0), input);
+        for (shard, message) in message.by_shard(self.scenario.replicas, shards) {
+            let input = shard::Input::Peer { from, message };
+            let (run, scenario) = (&mut self.run, &self.scenario);
+            self.nodes[to].give(run, scenario, usize::from(shard.0), input);
+        }
     }
 
     fn on_peer_link(&mut self, at: usize, other: usize, up: bool) {
