@@ -112,6 +112,7 @@ impl Bench {
             shards: self.shards,
             directory: self.directory().join(format!("server-{}", self.servers)),
             settings: Vec::new(),
+            is_cluster: self.options.cluster,
         })
     }
 

@@ -29,7 +29,7 @@ const LIMIT: f64 = 100e6;
 /// `Usage` with a server that runs already.
 pub(crate) fn launch(bench: &mut Bench) -> Result<Launch, Error> {
     let mut launch = bench.launch()?;
-    let grace = ("COHORT__CLUSTER__TIMEOUTS__DISCONNECT_GRACE", "0 s");
+    let grace = ("COHORT__CLUSTER__TIMEOUTS__DISCONNECT_GRACE", "0 s".into());
     launch.settings.push(grace);
     Ok(launch)
 }

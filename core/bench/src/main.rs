@@ -7,10 +7,12 @@
 mod all;
 mod bare;
 mod bench;
+mod cluster;
 mod connection;
 mod consume;
 mod disk;
 mod error;
+mod failover_broker;
 mod failover_consumer;
 mod figure;
 mod flush;
@@ -93,6 +95,7 @@ fn measure(bench: &mut Bench) -> Result<Vec<Section>, Error> {
         Command::Handover => handover::run(bench),
         Command::FailoverConsumer => Ok(vec![failover_consumer::run(bench)?]),
         Command::Store => store::run(bench),
+        Command::FailoverBroker => failover_broker::run(bench),
         Command::All => all::run(bench),
     }
 }

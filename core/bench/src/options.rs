@@ -26,6 +26,8 @@ Commands:
   failover-consumer
             Consumer groups: from a consumer's death to its messages elsewhere
   store     Offsets stored one after the other, and by a hundred consumers
+  failover-broker
+            Three nodes: from a primary's death to the next message and the next stored offset
   all       Everything, with a table of targets
 
 How long the plan of a large consumer group takes needs no server: cargo bench -p coordinator
@@ -36,6 +38,8 @@ Where:
   --shards N           Shards of the server, threads of the bare servers [one per core]
   --address ADDR       Measure a server that runs already; user and password are taken from
                        COHORT_USER and COHORT_PASSWORD. --shards must be what it runs with
+
+  --cluster            Three nodes on this machine, for produce, consume, ping, join, handover, store
 
 How much:
   --quick              About a minute and a half for everything
@@ -51,6 +55,7 @@ How much:
   --verify             consume: check every checksum and every offset
   --in-flight N        ping: requests of a connection that are not answered
   --sessions N         start: idle sessions
+  --kills N            failover-broker: primaries killed
 
 Output:
   --json               JSON instead of tables
@@ -73,6 +78,7 @@ pub(crate) enum Command {
     Handover,
     FailoverConsumer,
     Store,
+    FailoverBroker,
     All,
 }
 
@@ -84,6 +90,7 @@ pub(crate) struct Options {
     pub(crate) server: Option<PathBuf>,
     pub(crate) shards: Option<u16>,
     pub(crate) address: Option<SocketAddr>,
+    pub(crate) cluster: bool,
     pub(crate) quick: bool,
     pub(crate) rounds: Option<usize>,
     pub(crate) producers: Option<u32>,
@@ -97,6 +104,7 @@ pub(crate) struct Options {
     pub(crate) verify: bool,
     pub(crate) in_flight: Option<usize>,
     pub(crate) sessions: Option<usize>,
+    pub(crate) kills: Option<usize>,
     pub(crate) json: bool,
     pub(crate) plot: Option<PathBuf>,
 }
@@ -109,6 +117,7 @@ impl Options {
             server: None,
             shards: None,
             address: None,
+            cluster: false,
             quick: false,
             rounds: None,
             producers: None,
@@ -122,6 +131,7 @@ impl Options {
             verify: false,
             in_flight: None,
             sessions: None,
+            kills: None,
             json: false,
             plot: None,
         }
@@ -179,6 +189,7 @@ fn parse_command(value: &OsString) -> Result<Command, Error> {
         Some("handover") => Ok(Command::Handover),
         Some("failover-consumer") => Ok(Command::FailoverConsumer),
         Some("store") => Ok(Command::Store),
+        Some("failover-broker") => Ok(Command::FailoverBroker),
         Some("all") => Ok(Command::All),
         Some(_) | None => Err(Error::Usage(format!("unknown command {}", value.display()))),
     }
@@ -187,6 +198,7 @@ fn parse_command(value: &OsString) -> Result<Command, Error> {
 fn parse_switch(options: &mut Options, name: &str) -> bool {
     let switch = match name {
         "quick" => &mut options.quick,
+        "cluster" => &mut options.cluster,
         "idempotent" => &mut options.idempotent,
         "verify" => &mut options.verify,
         "json" => &mut options.json,
@@ -213,6 +225,7 @@ fn parse_option(options: &mut Options, name: &str, value: OsString) -> Result<()
         "poll-size" => options.poll_size = Some(positive(name, &value)?),
         "in-flight" => options.in_flight = Some(positive(name, &value)?),
         "sessions" => options.sessions = Some(positive(name, &value)?),
+        "kills" => options.kills = Some(positive(name, &value)?),
         _ => return Err(Error::Usage(format!("unknown option --{name}"))),
     }
     Ok(())
@@ -291,7 +304,7 @@ mod tests {
             .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
             .filter(|name| !name.is_empty())
             .collect();
-        assert_eq!(names.len(), 10, "{names:?}");
+        assert_eq!(names.len(), 11, "{names:?}");
         for name in names {
             assert!(read(name).unwrap().is_some(), "{name}");
         }

@@ -40,7 +40,25 @@ pub(crate) struct Launch {
     pub(crate) shards: u16,
     pub(crate) directory: PathBuf,
     /// Further settings, as environment variables.
-    pub(crate) settings: Vec<(&'static str, &'static str)>,
+    pub(crate) settings: Vec<(&'static str, String)>,
+    /// Whether it is a cluster of three.
+    pub(crate) is_cluster: bool,
+}
+
+impl Launch {
+    /// All settings but the address, as environment variables.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
+        let mut all = vec![
+            (
+                "COHORT__NODE__DATA_DIRECTORY",
+                self.directory.display().to_string(),
+            ),
+            ("COHORT__NODE__SHARDS", self.shards.to_string()),
+            ("COHORT__NODE__ROOT_PASSWORD", PASSWORD.into()),
+        ];
+        all.extend(self.settings.iter().cloned());
+        all
+    }
 }
 
 /// How long a start took, from the moment before the process was made.
@@ -66,33 +84,68 @@ impl ServerProcess {
     /// # Errors
     /// `Server` with the server's last words when it ends or does not serve in time.
     pub(crate) fn start(launch: &Launch) -> Result<(Self, Startup), Error> {
-        let address = free_address()?;
-        let output = launch.directory.with_extension("output");
-        let file = File::create(&output).during(format!("create {}", output.display()))?;
-        let errors = file.try_clone().during("share the server's output")?;
         let begin = Instant::now();
+        let mut server = Self::spawn(launch, free_address()?)?;
+        let startup = server.wait_until_it_serves(begin)?;
+        Ok((server, startup))
+    }
+
+    /// Starts a server at an address, and waits for nothing.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn spawn(launch: &Launch, address: SocketAddr) -> Result<Self, Error> {
+        let output = launch.directory.with_extension("output");
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(&output)
+            .during(format!("create {}", output.display()))?;
+        let errors = file.try_clone().during("share the server's output")?;
         let child = Command::new(&launch.program)
             .env("COHORT__NODE__ADDRESS", address.to_string())
-            .env("COHORT__NODE__DATA_DIRECTORY", &launch.directory)
-            .env("COHORT__NODE__SHARDS", launch.shards.to_string())
-            .env("COHORT__NODE__ROOT_PASSWORD", PASSWORD)
-            .envs(launch.settings.iter().copied())
+            .envs(launch.environment())
             .stdin(Stdio::null())
             .stdout(file)
             .stderr(errors)
             .spawn()
             .during(format!("start {}", launch.program.display()))?;
-        let mut server = Self {
+        Ok(Self {
             child,
             address,
             output,
+        })
+    }
+
+    /// Waits until it answers a login.
+    ///
+    /// # Errors
+    /// As [`ServerProcess::start`].
+    pub(crate) fn wait_until_it_serves(&mut self, begin: Instant) -> Result<Startup, Error> {
+        let (mut connection, ping) = loop {
+            let mut connection = self.first_connection(begin)?;
+            // One that came before the server had all its listeners may be lost.
+            match connection.call(Request::Ping) {
+                Err(Error::Io { .. }) => self.wait_on(begin)?,
+                answer => {
+                    answer?;
+                    break (connection, begin.elapsed());
+                }
+            }
         };
-        let mut connection = server.first_connection(begin)?;
-        connection.call(Request::Ping)?;
-        let ping = begin.elapsed();
-        server.first_login(&mut connection, begin)?;
+        self.first_login(&mut connection, begin)?;
         let login = begin.elapsed();
-        Ok((server, Startup { ping, login }))
+        Ok(Startup { ping, login })
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), Error> {
+        kill_process(Pid::from_child(&self.child), signal)
+            .map_err(std::io::Error::from)
+            .during("signal the server")
     }
 
     fn first_connection(&mut self, begin: Instant) -> Result<Connection, Error> {
@@ -149,9 +202,7 @@ impl ServerProcess {
     /// `Server` when it does not end in time, or not with success.
     pub(crate) fn stop(mut self) -> Result<(), Error> {
         let begin = Instant::now();
-        kill_process(Pid::from_child(&self.child), Signal::TERM)
-            .map_err(std::io::Error::from)
-            .during("stop the server")?;
+        self.signal(Signal::TERM)?;
         loop {
             match self.child.try_wait().during("ask for the server")? {
                 Some(status) if status.success() => return Ok(()),
@@ -215,6 +266,7 @@ mod tests {
             shards: 1,
             directory: directory.join("data"),
             settings: Vec::new(),
+            is_cluster: false,
         }
     }
 

@@ -12,6 +12,7 @@ use wire::{
 };
 
 use crate::{
+    cluster::Cluster,
     connection::{Connection, unexpected},
     error::Error,
     process::{Usage, resident},
@@ -45,6 +46,8 @@ pub(crate) struct Server {
     user: String,
     password: String,
     process: Option<ServerProcess>,
+    /// Of a cluster; `address` is that of its first node.
+    cluster: Option<Cluster>,
     topics: u64,
     groups: u64,
 }
@@ -83,6 +86,7 @@ impl Server {
             user,
             password,
             process: None,
+            cluster: None,
             topics: 0,
             groups: 0,
         }
@@ -93,12 +97,21 @@ impl Server {
     /// # Errors
     /// As [`ServerProcess::start`].
     pub(crate) fn start(launch: &Launch) -> Result<(Self, Startup), Error> {
-        let (process, startup) = ServerProcess::start(launch)?;
+        let (process, cluster, startup) = if launch.is_cluster {
+            let (cluster, startup) = Cluster::start(launch)?;
+            (None, Some(cluster), startup)
+        } else {
+            let (process, startup) = ServerProcess::start(launch)?;
+            (Some(process), None, startup)
+        };
+        let first = cluster.as_ref().map(|cluster| cluster.address(0));
+        let address = process.as_ref().map(ServerProcess::address).or(first);
         let server = Self {
-            address: process.address(),
+            address: address.expect("it is one or the other"),
             user: USER.into(),
             password: PASSWORD.into(),
-            process: Some(process),
+            process,
+            cluster,
             topics: 0,
             groups: 0,
         };
@@ -114,6 +127,7 @@ impl Server {
     /// # Errors
     /// As [`ServerProcess::stop`].
     pub(crate) fn stop(self) -> Result<(), Error> {
+        self.cluster.map_or(Ok(()), |mut cluster| cluster.stop())?;
         self.process.map_or(Ok(()), ServerProcess::stop)
     }
 
@@ -123,6 +137,21 @@ impl Server {
     /// As [`ServerProcess::kill`].
     pub(crate) fn kill(self) -> Result<(), Error> {
         self.process.map_or(Ok(()), ServerProcess::kill)
+    }
+
+    /// The cluster, if it is one of our own.
+    pub(crate) const fn cluster_mut(&mut self) -> Option<&mut Cluster> {
+        self.cluster.as_mut()
+    }
+
+    /// A connection with a session of its own to another node of the cluster.
+    ///
+    /// # Errors
+    /// `Refused`, `Io`, `Answer`.
+    pub(crate) fn log_in_at(&self, address: SocketAddr) -> Result<Connection, Error> {
+        let mut connection = Connection::open(address)?;
+        self.log_in_on(&mut connection)?;
+        Ok(connection)
     }
 
     /// A connection with a session of its own. The session ends with it, or when it is silent for long: no

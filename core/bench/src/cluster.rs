@@ -1,0 +1,159 @@
+//! Three nodes on this machine, for what is measured of a cluster.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use rustix::process::Signal;
+
+use crate::{
+    error::{During, Error},
+    server::{Launch, ServerProcess, Startup},
+};
+
+/// Nodes of a cluster.
+pub(crate) const NODES: usize = 3;
+
+/// What the nodes prove to one another that they know. They listen on the loopback.
+const SECRET: &str = "measured and gone";
+
+/// A running cluster; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    launches: Vec<Launch>,
+    addresses: Vec<SocketAddr>,
+    processes: Vec<Option<ServerProcess>>,
+}
+
+impl Cluster {
+    /// Formats three nodes below the directory of `launch`, starts them, and waits until all serve.
+    ///
+    /// # Errors
+    /// As [`ServerProcess::start`].
+    pub(crate) fn start(launch: &Launch) -> Result<(Self, Startup), Error> {
+        let found = free_addresses(2 * NODES)?;
+        let (addresses, peers) = found.split_at(NODES);
+        let node = |id: usize| format!("{id} {} {}", addresses[id], peers[id]);
+        let nodes = (0..NODES).map(node).collect::<Vec<_>>().join(", ");
+        let launch_of = |id: usize| {
+            let mut launch = launch.clone();
+            launch.directory = launch.directory.join(format!("node-{id}"));
+            launch.settings.extend([
+                ("COHORT__CLUSTER__ID", "bench".into()),
+                ("COHORT__CLUSTER__SECRET", SECRET.into()),
+                ("COHORT__CLUSTER__NODES", nodes.clone()),
+                ("COHORT__NODE__ID", id.to_string()),
+            ]);
+            launch
+        };
+        let mut cluster = Self {
+            launches: (0..NODES).map(launch_of).collect(),
+            addresses: addresses.to_vec(),
+            processes: Vec::new(),
+        };
+        for launch in &cluster.launches {
+            format_node(launch)?;
+        }
+        let begin = Instant::now();
+        for (launch, address) in cluster.launches.iter().zip(addresses) {
+            let process = ServerProcess::spawn(launch, *address)?;
+            cluster.processes.push(Some(process));
+        }
+        let mut startup = None;
+        for process in cluster.processes.iter_mut().flatten() {
+            startup = Some(process.wait_until_it_serves(begin)?);
+        }
+        Ok((cluster, startup.expect("there are three")))
+    }
+
+    /// Where clients reach a node.
+    pub(crate) fn address(&self, id: usize) -> SocketAddr {
+        self.addresses[id]
+    }
+
+    /// Kills a node, as a loss of power would, and waits for nothing.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn kill(&self, id: usize) -> Result<(), Error> {
+        self.processes[id]
+            .as_ref()
+            .map_or(Ok(()), |process| process.signal(Signal::KILL))
+    }
+
+    /// Stops a node's process, which nobody is told.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn pause(&self, id: usize) -> Result<(), Error> {
+        self.processes[id]
+            .as_ref()
+            .map_or(Ok(()), |process| process.signal(Signal::STOP))
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn resume(&self, id: usize) -> Result<(), Error> {
+        self.processes[id]
+            .as_ref()
+            .map_or(Ok(()), |process| process.signal(Signal::CONT))
+    }
+
+    /// Starts a node that was killed, and waits until it serves.
+    ///
+    /// # Errors
+    /// As [`ServerProcess::start`].
+    pub(crate) fn start_again(&mut self, id: usize) -> Result<(), Error> {
+        // Waits until the process is gone that was there.
+        drop(self.processes[id].take());
+        let begin = Instant::now();
+        let process = ServerProcess::spawn(&self.launches[id], self.addresses[id])?;
+        let process = self.processes[id].insert(process);
+        process.wait_until_it_serves(begin).map(|_| ())
+    }
+
+    /// Ends all nodes in order.
+    ///
+    /// # Errors
+    /// As [`ServerProcess::stop`].
+    pub(crate) fn stop(&mut self) -> Result<(), Error> {
+        // One after the other: each hands over what it leads.
+        for process in self.processes.iter_mut() {
+            process.take().map_or(Ok(()), ServerProcess::stop)?;
+        }
+        Ok(())
+    }
+}
+
+fn format_node(launch: &Launch) -> Result<(), Error> {
+    std::fs::create_dir_all(launch.directory.parent().expect("it has a parent"))
+        .during("create the directory of a cluster")?;
+    let output = Command::new(&launch.program)
+        .arg("format")
+        .envs(launch.environment())
+        .stdin(Stdio::null())
+        .output()
+        .during(format!("start {}", launch.program.display()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    Err(Error::Server(format!(
+        "a node cannot be formatted:\n{words}"
+    )))
+}
+
+/// Different ones, so that all are held until the last is found.
+fn free_addresses(count: usize) -> Result<Vec<SocketAddr>, Error> {
+    let listeners = (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0)));
+    let listeners = listeners.collect::<Result<Vec<_>, _>>();
+    let listeners = listeners.during("find a free port")?;
+    let addresses = listeners.iter().map(TcpListener::local_addr);
+    addresses
+        .collect::<Result<_, _>>()
+        .during("find a free port")
+}
