@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use wire::FrameHeader;
 
 use super::{introduction::tests::membership, *};
 use crate::{Driver, Notify, bind, build_runtime, choose_driver};
@@ -355,6 +356,77 @@ fn strangers_and_nodes_of_another_cluster_disturb_nobody() {
         let _ = stranger.read_to_end(&mut rest);
         assert!(rest.is_empty());
         drop(silent);
+        first.end();
+        second.end();
+    });
+}
+
+/// A node that speaks by hand.
+fn dialled(address: SocketAddr, replica: u8) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    let own = membership_of_one_shard(replica);
+    handshake::dial(&stream, &own, ReplicaId(0), 0).unwrap();
+    stream
+}
+
+fn frame(number: u64) -> Vec<u8> {
+    FrameHeader::peer(0)
+        .frame_of_parts(body(number, 30))
+        .concat()
+}
+
+#[test]
+fn frame_with_a_wrong_bit_ends_its_link_and_no_other() {
+    run(|bell| async move {
+        let (mut first, mut second) = two(&bell, [1, 1]);
+        until(&bell, &mut [&mut first, &mut second], |nodes| {
+            nodes[0].links == 1 && nodes[1].links == 1
+        })
+        .await;
+        let heard = |node: &Node, number_of: u64| {
+            let mut received = node.received[0].iter();
+            received.any(|(_, body)| number(body) == number_of)
+        };
+        // In checksum, size, code, and what is reserved, and in the body.
+        for (count, at) in [(0_u64, 3), (1, 11), (2, 17), (3, 40), (4, 64), (5, 90)] {
+            let mut third = dialled(first.address, 2);
+            third.write_all(&frame(100 + count)).unwrap();
+            let mut garbled = frame(999);
+            garbled[at] ^= 4;
+            third.write_all(&garbled).unwrap();
+            third.write_all(&frame(999)).unwrap();
+            until(&bell, &mut [&mut first, &mut second], |nodes| {
+                heard(nodes[0], 100 + count)
+            })
+            .await;
+            // The end of the stream, or a reset.
+            let (tell, is_over) = mpsc::channel();
+            let ring = bell.clone();
+            let reader = thread::spawn(move || {
+                tell.send(third.read(&mut [0])).unwrap();
+                ring.notify();
+            });
+            until(&bell, &mut [&mut first, &mut second], |_| {
+                match is_over.try_recv() {
+                    Ok(read) => {
+                        assert!(!matches!(read, Ok(1..)), "{read:?}");
+                        true
+                    }
+                    Err(_) => false,
+                }
+            })
+            .await;
+            reader.join().unwrap();
+
+            let links = &second.shards[0];
+            assert!(links.send(ReplicaId(0), body(200 + count, 5), Urgency::Normal));
+            until(&bell, &mut [&mut first, &mut second], |nodes| {
+                heard(nodes[0], 200 + count)
+            })
+            .await;
+        }
+        assert!(!heard(&first, 999));
+        assert_eq!((first.links, second.links), (1, 1));
         first.end();
         second.end();
     });
