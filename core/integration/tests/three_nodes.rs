@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    path::PathBuf,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -12,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use cohort::{Client, GroupConsumer, GroupOptions};
 use integration::{
-    Cluster, Connection, Ledger, Load, NODES, counter, patient_client, repetitions, until,
+    Cluster, Connection, Ledger, Load, NODES, counter, flip_bit, patient_client, repetitions, until,
 };
 use tokio::task::JoinHandle;
 use wire::{
@@ -24,6 +25,9 @@ const PARTITIONS: u32 = 6;
 
 /// Bytes of a message under load.
 const MESSAGE: usize = 200;
+
+/// Bytes of a message that nearly fills the largest batch.
+const LARGE: usize = 7 * 1024 * 1024 - 4_096;
 
 /// How often who gets nothing looks at what it holds.
 const LOOK: Duration = Duration::from_millis(20);
@@ -202,6 +206,27 @@ fn every_node_takes_every_request_whatever_its_number_of_shards() {
 }
 
 #[test]
+fn largest_messages_go_through_every_node_too() {
+    let mut cluster = Cluster::new();
+    cluster.start();
+    let topic = cluster.create_topic(0, "orders", 1);
+    let mut connections: Vec<Connection> = (0..NODES).map(|node| cluster.login(node)).collect();
+    // One of the nodes leads the partition, the others pass on.
+    for (node, connection) in (1_u8..).zip(&mut connections) {
+        let message = Bytes::from(vec![node; LARGE]);
+        append(connection, &topic, 0, &message);
+    }
+    for connection in &mut connections {
+        let page = again("messages are read", || {
+            connection.read_from(&topic, 0, Offset(0))
+        });
+        let sizes = page.messages.iter().map(|(_, message)| message.len());
+        assert!(sizes.eq([LARGE; NODES]));
+    }
+    in_step(&cluster, &[0, 1, 2]);
+}
+
+#[test]
 fn members_of_a_group_may_be_at_different_nodes() {
     let mut cluster = Cluster::with(|node, site| site.with("node.shards", ["2", "1", "3"][node]));
     cluster.start();
@@ -349,6 +374,56 @@ fn node_that_was_away_fetches_what_it_lacks_and_can_do_without_either_of_the_oth
     });
     let found: u64 = ends.sum();
     assert!(found >= ledger.acknowledged() + 2 * u64::from(PARTITIONS));
+}
+
+/// Where these bytes begin in one of a node's journal files.
+fn find_in_journal(cluster: &Cluster, node: usize, wanted: &[u8]) -> (PathBuf, u64) {
+    let site = cluster.site(node);
+    let files = site.files(|path| path.ends_with(".journal"));
+    let found = files.into_iter().find_map(|path| {
+        let bytes = std::fs::read(&path).expect("read the journal");
+        let mut windows = bytes.windows(wanted.len());
+        let position = windows.position(|window| window == wanted)?;
+        Some((path, position as u64))
+    });
+    found.expect("it is in the journal")
+}
+
+#[test]
+fn what_a_node_cannot_read_in_its_journal_it_fetches_from_the_others() {
+    let mut cluster = Cluster::new();
+    cluster.start();
+    let topic = cluster.create_topic(0, "orders", PARTITIONS);
+    let mut connection = cluster.login(0);
+    let count = 30;
+    for number in 0..count {
+        for partition in 0..PARTITIONS {
+            let message = integration::message(partition, number);
+            append(&mut connection, &topic, partition, &message);
+        }
+    }
+    in_step(&cluster, &[0, 1, 2]);
+    for (victim, number) in [(2, 10), (1, count - 1)] {
+        drop(cluster.kill(victim));
+        for partition in 0..PARTITIONS {
+            let message = integration::message(partition, number);
+            let (path, position) = find_in_journal(&cluster, victim, &message[..16]);
+            flip_bit(&path, position);
+        }
+        cluster.start_in_order(&[victim]);
+        in_step(&cluster, &[0, 1, 2]);
+    }
+    // Either of the two that were damaged is now needed.
+    drop(cluster.kill(0));
+    let mut connection = cluster.login(1);
+    for partition in 0..PARTITIONS {
+        let page = again("it is read", || {
+            connection.read_from(&topic, partition, Offset(0))
+        });
+        let expected = (0..count).map(|number| integration::message(partition, number));
+        let found = page.messages.into_iter().map(|(_, message)| message);
+        assert!(found.eq(expected), "partition {partition}");
+    }
 }
 
 #[test]

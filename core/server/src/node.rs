@@ -454,6 +454,12 @@ fn start_links(
     let what = "start the threads that make links";
     let links = peers::start(config, directory.record(), listener, inboxes)
         .map_err(|source| StartError::System { what, source })?;
+    if !address.ip().is_loopback() {
+        tracing::warn!(
+            %address,
+            "links between nodes are authenticated, not encrypted: their network must be open to nobody else"
+        );
+    }
     tracing::info!(%address, node = directory.record().replica.0, "listening for the other nodes");
     Ok(Some(links))
 }

@@ -26,7 +26,6 @@ mod fencing;
 mod forward;
 mod group_requests;
 mod hand_over;
-mod heartbeats;
 mod held;
 mod host;
 mod liveness;

@@ -177,17 +177,9 @@ impl World {
                     self.on_process(node, event);
                 }
             }
-            Event::Peer {
-                way,
-                boots,
-                frame,
-                is_whole,
-            } => {
+            Event::Peer { way, boots, frame } => {
                 if self.peers.arrives(&self.nodes, way, boots) {
-                    let frame = (&frame, is_whole);
-                    if let Some(message) = self.peers.read(&mut self.run, way, frame) {
-                        self.on_peer(way, message);
-                    }
+                    self.on_peer(way, frame);
                 }
             }
             Event::PeerLink { at, other, up } => self.on_peer_link(at, other, up),
@@ -233,14 +225,22 @@ impl World {
         }
     }
 
-    fn on_peer(&mut self, (from, to): (usize, usize), message: PeerMessage) {
+    fn on_peer(&mut self, (from, to): (usize, usize), frame: Bytes) {
+        let message = match PeerMessage::decode(frame) {
+            Ok(message) => message,
+            Err(error) => {
+                let text = format!("node {to} cannot read what node {from} has sent it: {error}");
+                return self.run.fail(text);
+            }
+        };
         let shards = self.nodes[to].shards();
+        let Some(shard) = message.shard(self.scenario.replicas, shards) else {
+            return;
+        };
         let from = self.nodes[from].replica;
-        for (shard, message) in message.by_shard(self.scenario.replicas, shards) {
-            let input = shard::Input::Peer { from, message };
-            let (run, scenario) = (&mut self.run, &self.scenario);
-            self.nodes[to].give(run, scenario, usize::from(shard.0), input);
-        }
+        let input = shard::Input::Peer { from, message };
+        let (run, scenario) = (&mut self.run, &self.scenario);
+        self.nodes[to].give(run, scenario, usize::from(shard.0), input);
     }
 
     fn on_peer_link(&mut self, at: usize, other: usize, up: bool) {

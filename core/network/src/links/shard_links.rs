@@ -202,6 +202,14 @@ impl Links {
             true => statistics.sent += 1,
             false => statistics.dropped += 1,
         });
+        let dropped = self.statistics().dropped;
+        if !is_queued && outgoing.contains_key(&to) && dropped.is_power_of_two() {
+            tracing::warn!(
+                node = to.0,
+                dropped,
+                "a node does not read what it is sent: frames are dropped"
+            );
+        }
         is_queued
     }
 

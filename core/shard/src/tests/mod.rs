@@ -6,7 +6,6 @@ mod connections;
 mod disk;
 mod group_lives;
 mod groups;
-mod heartbeats;
 mod messages;
 mod node;
 mod releases;

@@ -45,8 +45,6 @@ pub(super) const VARIANTS: &[&str] = &[
     "Moved",
     "Liveness",
     "Connections",
-    "Commits",
-    "CommitOks",
 ];
 
 pub(super) fn variant(message: &PeerMessage) -> &'static str {
@@ -76,8 +74,6 @@ pub(super) fn variant(message: &PeerMessage) -> &'static str {
         PeerMessage::Moved(_) => "Moved",
         PeerMessage::Liveness(_) => "Liveness",
         PeerMessage::Connections(_) => "Connections",
-        PeerMessage::Commits(_) => "Commits",
-        PeerMessage::CommitOks(_) => "CommitOks",
     }
 }
 
@@ -623,11 +619,10 @@ impl Draw {
     fn replica_message(&mut self) -> vsr::Message {
         let (replica, view) = (ReplicaId(1), View(self.u32()));
         if self.flag() {
-            return vsr::Message::PrepareOk(vsr::PrepareOk {
+            return vsr::Message::CommitOk(vsr::CommitOk {
                 replica,
                 view,
-                op: self.op(),
-                checksum: 7,
+                commit_min: self.op(),
                 checkpoint: self.op(),
             });
         }
@@ -647,30 +642,8 @@ impl Draw {
         })
     }
 
-    fn commit(&mut self) -> vsr::Commit {
-        vsr::Commit {
-            replica: ReplicaId(1),
-            view: View(self.u32()),
-            op: self.op(),
-            commit: vsr::ChainPoint {
-                op: self.op(),
-                checksum: u128::from(self.u64()) << 7,
-            },
-            checkpoint_quorum: self.op(),
-        }
-    }
-
-    fn commit_ok(&mut self) -> vsr::CommitOk {
-        vsr::CommitOk {
-            replica: ReplicaId(2),
-            view: View(self.u32()),
-            commit_min: self.op(),
-            checkpoint: self.op(),
-        }
-    }
-
     pub(super) fn message(&mut self) -> PeerMessage {
-        match self.below(18) {
+        match self.below(16) {
             0 => PeerMessage::Replica {
                 group: self.group(),
                 message: self.replica_message(),
@@ -700,8 +673,6 @@ impl Draw {
                 1 => Sign::Disconnected(draw.session()),
                 _ => Sign::Seen(draw.session()),
             })),
-            15 => PeerMessage::Commits(self.list(|draw| (draw.group(), draw.commit()))),
-            16 => PeerMessage::CommitOks(self.list(|draw| (draw.group(), draw.commit_ok()))),
             _ => PeerMessage::Connections(
                 self.list(|draw| (draw.client(), draw.session(), draw.u32())),
             ),
