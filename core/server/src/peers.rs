@@ -71,6 +71,7 @@ pub(crate) const fn urgency(message: &PeerMessage, size: usize) -> Urgency {
             ..
         } => Urgency::Normal,
         PeerMessage::Replica { .. } if size <= URGENT_SIZE => Urgency::High,
+        PeerMessage::Commits(_) | PeerMessage::CommitOks(_) => Urgency::High,
         _ => Urgency::Normal,
     }
 }

@@ -307,16 +307,18 @@ impl ShardLoop {
                     continue;
                 }
             };
-            match message.shard(self.replica_count, self.shard_count) {
-                Some(shard) if shard == self.own => {
+            let parts = message.by_shard(self.replica_count, self.shard_count);
+            if parts.is_empty() {
+                // An answer to what this node asked when it had more shards.
+                self.refuse_peer(from, "it is for a shard that is not there");
+            }
+            for (shard, message) in parts {
+                if shard == self.own {
                     self.shard.handle(now, Input::Peer { from, message });
-                }
-                Some(shard) => {
+                } else {
                     let across = Across::Peer(from, message.into());
                     self.endpoint.send(usize::from(shard.0), across);
                 }
-                // An answer to what this node asked when it had more shards.
-                None => self.refuse_peer(from, "it is for a shard that is not there"),
             }
             taken += 1;
             if taken == EVENT_BATCH {

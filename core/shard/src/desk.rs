@@ -16,6 +16,7 @@ use wire::{
 
 use crate::{
     Effect, IoTicket, MeshMessage, Note, PeerMessage,
+    heartbeats::Heartbeats,
     work::{Answer, Origin},
 };
 
@@ -51,6 +52,7 @@ pub(crate) struct Desk {
     pub(crate) has_peers: bool,
     pub(crate) now: Time,
     pub(crate) effects: VecDeque<Effect>,
+    pub(crate) heartbeats: Heartbeats,
     /// Answers to requests that came in on this shard.
     pub(crate) answers: VecDeque<(Origin, Answer)>,
     /// Changes of the metadata that this shard does not follow yet; the others were told.
@@ -81,6 +83,7 @@ impl Desk {
             has_peers: node_count > 1,
             now,
             effects: VecDeque::new(),
+            heartbeats: Heartbeats::new(),
             answers: VecDeque::new(),
             published: VecDeque::new(),
             grown: BTreeSet::new(),
@@ -96,6 +99,21 @@ impl Desk {
 
     pub(crate) fn push(&mut self, effect: Effect) {
         self.effects.push_back(effect);
+    }
+
+    /// Sends to another replica of a group: at once, or with what the other groups have to say.
+    pub(crate) fn send(&mut self, to: ReplicaId, group: ConsensusGroup, message: vsr::Message) {
+        if let Some(message) = self.heartbeats.gather(to, group, message) {
+            let message = PeerMessage::Replica { group, message };
+            self.push(Effect::Peer { to, message });
+        }
+    }
+
+    /// Sends what the groups have to say to each node.
+    pub(crate) fn send_heartbeats(&mut self) {
+        for (to, message) in self.heartbeats.take() {
+            self.push(Effect::Peer { to, message });
+        }
     }
 
     pub(crate) fn note(&mut self, note: Note) {

@@ -1,6 +1,6 @@
 //! What goes into a shard and what comes out of it.
 
-use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 use core::net::SocketAddr;
 
 use bytes::Bytes;
@@ -59,7 +59,7 @@ pub enum Input {
         /// The message.
         message: MeshMessage,
     },
-    /// From another node. The shell hands it to the shard that [`PeerMessage::shard`] names.
+    /// From another node. The shell hands it to the shards that [`PeerMessage::by_shard`] names.
     Peer {
         /// The sender.
         from: ReplicaId,
@@ -330,6 +330,11 @@ pub enum PeerMessage {
         /// The message.
         message: vsr::Message,
     },
+    /// What the primaries of groups on one shard of the sender know: the heartbeat of all of them. A group that
+    /// it does not name hears nothing of its primary. Each at most once.
+    Commits(Vec<(ConsensusGroup, vsr::Commit)>),
+    /// Answers it, group by group.
+    CommitOks(Vec<(ConsensusGroup, vsr::CommitOk)>),
     /// Work for a group that the receiver leads, as far as the sender knows.
     Work {
         /// Where the answer goes: the sender's shard that forwards it.
@@ -362,19 +367,49 @@ pub enum PeerMessage {
 }
 
 impl PeerMessage {
-    /// The shard that takes it, of a node with so many shards in a cluster of so many nodes; none for an answer
-    /// to a shard that the node does not have, or has no more.
+    /// What each shard takes of it, of a node with so many shards in a cluster of so many nodes. Nobody takes an
+    /// answer to a shard that the node does not have, or has no more.
     #[must_use]
-    pub fn shard(&self, replica_count: u8, shard_count: u16) -> Option<ShardId> {
-        let shard = match self {
+    pub fn by_shard(self, replica_count: u8, shard_count: u16) -> Vec<(ShardId, Self)> {
+        let of_group = |group| crate::shard_of_group(group, replica_count, shard_count);
+        let shard = match &self {
             Self::Replica { group, .. } | Self::Work { group, .. } | Self::Hurry { group, .. } => {
-                crate::shard_of_group(*group, replica_count, shard_count)
+                of_group(*group)
+            }
+            Self::Commits(_) | Self::CommitOks(_) if shard_count == 1 => ShardId(0),
+            Self::Commits(commits) => {
+                let parts = by_shard(commits, of_group);
+                return parts
+                    .map(|(shard, it)| (shard, Self::Commits(it)))
+                    .collect();
+            }
+            Self::CommitOks(oks) => {
+                let parts = by_shard(oks, of_group);
+                return parts
+                    .map(|(shard, it)| (shard, Self::CommitOks(it)))
+                    .collect();
             }
             Self::Answer { origin, .. } => origin.shard,
             Self::Moved(_) | Self::Liveness(_) | Self::Connections(_) => ShardId(0),
         };
-        (shard.0 < shard_count).then_some(shard)
+        let is_here = shard.0 < shard_count;
+        is_here.then_some((shard, self)).into_iter().collect()
     }
+}
+
+/// What concerns groups, by the shard that hosts them.
+fn by_shard<T: Copy>(
+    items: &[(ConsensusGroup, T)],
+    of_group: impl Fn(ConsensusGroup) -> ShardId,
+) -> impl Iterator<Item = (ShardId, Vec<(ConsensusGroup, T)>)> {
+    let mut parts: BTreeMap<ShardId, Vec<(ConsensusGroup, T)>> = BTreeMap::new();
+    for (group, item) in items {
+        parts
+            .entry(of_group(*group))
+            .or_default()
+            .push((*group, *item));
+    }
+    parts.into_iter()
 }
 
 /// What one consensus group needs to start after a restart without the ops before.

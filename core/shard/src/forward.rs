@@ -242,8 +242,16 @@ impl Shard {
 
     pub(crate) fn on_peer(&mut self, from: ReplicaId, message: PeerMessage) {
         match message {
-            PeerMessage::Replica { group, message } => {
-                self.feed(group, vsr::Input::Message(message));
+            PeerMessage::Replica { group, message } => self.on_replica(from, group, message),
+            PeerMessage::Commits(commits) => {
+                for (group, commit) in commits {
+                    self.on_replica(from, group, vsr::Message::Commit(commit));
+                }
+            }
+            PeerMessage::CommitOks(oks) => {
+                for (group, ok) in oks {
+                    self.on_replica(from, group, vsr::Message::CommitOk(ok));
+                }
             }
             PeerMessage::Work {
                 origin, mut work, ..
@@ -277,6 +285,13 @@ impl Shard {
                     host.on_connections(self.desk.now.monotonic, from, &sessions);
                 }
             }
+        }
+    }
+
+    /// A node speaks for its own replicas only.
+    fn on_replica(&mut self, from: ReplicaId, group: ConsensusGroup, message: vsr::Message) {
+        if message.replica() == from {
+            self.feed(group, vsr::Input::Message(message));
         }
     }
 

@@ -26,6 +26,7 @@ mod fencing;
 mod forward;
 mod group_requests;
 mod hand_over;
+mod heartbeats;
 mod held;
 mod host;
 mod liveness;

@@ -342,6 +342,9 @@ impl Shard {
         if self.desk.effects.is_empty() {
             self.settle();
         }
+        if self.desk.effects.is_empty() {
+            self.desk.send_heartbeats();
+        }
         let effect = self.desk.effects.pop_front();
         if let Some(Effect::Note(note)) = &effect {
             self.count(note);
@@ -773,6 +776,7 @@ impl Shard {
 
     fn on_tick(&mut self) {
         let now = self.desk.now.monotonic;
+        let had_commits = self.desk.heartbeats.has_commits();
         if let Some(host) = &mut self.metadata {
             host.member.handle(&self.desk, vsr::Input::Tick);
             host.pump(&mut self.desk);
@@ -781,6 +785,9 @@ impl Shard {
         for host in self.data.values_mut() {
             host.member.handle(&self.desk, vsr::Input::Tick);
             host.pump(&mut self.desk);
+        }
+        if self.desk.heartbeats.has_commits() && !had_commits {
+            self.join_heartbeat();
         }
         self.polls.on_time(now);
         if self.ready_said && !self.stopping {
@@ -802,6 +809,18 @@ impl Shard {
             self.reconcile_all();
             self.hand_overs.refresh();
             self.free_space();
+        }
+    }
+
+    /// The heartbeat of one group is due: those of the others go with it, and are due together from then on.
+    fn join_heartbeat(&mut self) {
+        if let Some(host) = &mut self.metadata {
+            host.member.replica.tell_commit();
+            host.pump(&mut self.desk);
+        }
+        for host in self.data.values_mut() {
+            host.member.replica.tell_commit();
+            host.pump(&mut self.desk);
         }
     }
 

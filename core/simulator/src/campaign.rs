@@ -200,6 +200,7 @@ impl Counts {
                 self.peer_messages_lost,
                 10_000,
             ),
+            ("frames between nodes garbled", self.peer_frames_garbled, 50),
             ("prepares read for another node", self.prepares_read, 1_000),
         ];
         let own = match replicas {

@@ -109,6 +109,8 @@ counts! {
     peer_messages,
     /// Bytes of messages between nodes.
     peer_bytes,
+    /// Frames between nodes that arrived as other bytes, and ended their link.
+    peer_frames_garbled,
     /// Messages between nodes that were lost.
     peer_messages_lost,
     /// Times that links between nodes were cut.

@@ -29,6 +29,8 @@ pub(crate) enum Event {
         way: Way,
         boots: (u64, u64),
         frame: Bytes,
+        /// Whether these are the bytes that were sent.
+        is_whole: bool,
     },
     /// A node learns that its link to another one is new, or gone.
     PeerLink { at: usize, other: usize, up: bool },

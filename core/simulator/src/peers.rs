@@ -1,10 +1,11 @@
 //! The links between nodes: what replicas say is lost, repeated, late and out of order; the rest arrives in
-//! order, as over one connection, or is lost with it.
+//! order, as over one connection, or is lost with it. All of it is bytes on the way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use shard::PeerMessage;
+use wire::{DecodeError, FrameHeader, PEER_FRAME_SIZE_MAX};
 
 use crate::{
     event::Event,
@@ -17,6 +18,12 @@ use crate::{
 /// From one node to another.
 pub(crate) type Way = (usize, usize);
 
+fn message_of(frame: &Bytes) -> Result<PeerMessage, DecodeError> {
+    let header = FrameHeader::read(frame)?;
+    header.check(PEER_FRAME_SIZE_MAX)?;
+    PeerMessage::decode(header.body(frame)?)
+}
+
 /// All links between nodes.
 #[derive(Debug)]
 pub(crate) struct Peers {
@@ -26,6 +33,8 @@ pub(crate) struct Peers {
     faults: PeerFaults,
     latency: u64,
     random: Random,
+    /// Decides which frames are garbled, and how.
+    garbles: Random,
 }
 
 impl Peers {
@@ -40,6 +49,7 @@ impl Peers {
             cut: BTreeSet::new(),
             faults: scenario.peers,
             latency: scenario.latency.network,
+            garbles: random.clone().fork(),
             random,
         }
     }
@@ -62,8 +72,12 @@ impl Peers {
         }
         let boots = (nodes[from].boot, nodes[to].boot);
         run.counts.peer_messages += 1;
-        let is_between_replicas = matches!(message, PeerMessage::Replica { .. });
-        let frame = Bytes::from(message.encode().concat());
+        let is_between_replicas = matches!(
+            message,
+            PeerMessage::Replica { .. } | PeerMessage::Commits(_) | PeerMessage::CommitOks(_)
+        );
+        let frame = FrameHeader::peer(0).frame_of_parts(message.encode());
+        let frame = Bytes::from(frame.concat());
         run.counts.peer_bytes += frame.len() as u64;
         if is_between_replicas {
             let copies = match self.random.chance(self.faults.loss) {
@@ -72,15 +86,63 @@ impl Peers {
             };
             run.counts.peer_messages_lost += u64::from(copies == 0);
             for _ in 0..copies {
-                let frame = frame.clone();
+                let event = self.on_the_way(way, boots, frame.clone());
                 let delay = self.random.around(self.faults.delay);
-                run.after(delay, Event::Peer { way, boots, frame });
+                run.after(delay, event);
             }
             return;
         }
+        let event = self.on_the_way(way, boots, frame);
         let delay = self.random.around(self.latency);
         let time = self.lanes.entry(way).or_default().next(run.now, delay);
-        run.at(time, Event::Peer { way, boots, frame });
+        run.at(time, event);
+    }
+
+    fn on_the_way(&mut self, way: Way, boots: (u64, u64), frame: Bytes) -> Event {
+        let is_whole = !self.garbles.chance(self.faults.garble);
+        let mut frame = frame;
+        if !is_whole {
+            let mut bytes = frame.to_vec();
+            let at = self.garbles.index(bytes.len());
+            bytes[at] ^= 1 << self.garbles.below(8);
+            frame = Bytes::from(bytes);
+        }
+        Event::Peer {
+            way,
+            boots,
+            frame,
+            is_whole,
+        }
+    }
+
+    /// A frame arrives. One that is not what was sent is refused, with a reason; the link that it came over ends,
+    /// with all that is on its way there, and is made again.
+    pub(crate) fn read(
+        &mut self,
+        run: &mut Run,
+        (from, to): Way,
+        (frame, is_whole): (&Bytes, bool),
+    ) -> Option<PeerMessage> {
+        match (message_of(frame), is_whole) {
+            (Ok(message), true) => return Some(message),
+            (Ok(message), false) => run.fail(format!(
+                "node {to} takes garbled bytes of node {from} for {message:?}"
+            )),
+            (Err(error), true) => run.fail(format!(
+                "node {to} cannot read what node {from} has sent it: {error}"
+            )),
+            (Err(error), false) => {
+                run.counts.peer_frames_garbled += 1;
+                run.note(&[52, from as u64, to as u64], || {
+                    format!("peers: {to} ends its link to {from}: {error}")
+                });
+                let ways = BTreeSet::from([(from, to), (to, from)]);
+                self.cut.extend(ways.iter().copied());
+                let delay = self.garbles.around(10 * MILLISECOND);
+                run.after(delay, Event::PeerHeal { ways });
+            }
+        }
+        None
     }
 
     /// Whether what is on its way arrives.

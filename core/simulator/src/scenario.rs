@@ -115,6 +115,8 @@ pub(crate) struct PeerFaults {
     pub(crate) cut_for: u64,
     /// Mean nanoseconds between two times that a node stands still (SIGSTOP), 0 for never.
     pub(crate) pause: u64,
+    /// How many of a thousand frames arrive as other bytes.
+    pub(crate) garble: u64,
 }
 
 /// What a client does.
@@ -167,6 +169,8 @@ impl Scenario {
         self.journal.checkpoint_at = self.journal.live_max;
         self.faults.rot = None;
         self.faults.stop = 0;
+        // What these draw moves nothing else.
+        let mut garbles = random.clone().fork();
         self.peers = PeerFaults {
             loss: *random.pick(&[0, 0, 10, 50]),
             repeats: *random.pick(&[0, 20, 100]),
@@ -174,6 +178,7 @@ impl Scenario {
             cut: *random.pick(&[0, 400, 1_500]) * MILLISECOND,
             cut_for: random.between(50, 900) * MILLISECOND,
             pause: *random.pick(&[0, 0, 700, 2_000]) * MILLISECOND,
+            garble: *garbles.pick(&[0, 0, 0, 1]),
         };
         // A primary that is gone is missed for a while.
         self.sessions.session_timeout += 2 * SECOND;

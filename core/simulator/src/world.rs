@@ -177,9 +177,17 @@ impl World {
                     self.on_process(node, event);
                 }
             }
-            Event::Peer { way, boots, frame } => {
+            Event::Peer {
+                way,
+                boots,
+                frame,
+                is_whole,
+            } => {
                 if self.peers.arrives(&self.nodes, way, boots) {
-                    self.on_peer(way, frame);
+                    let frame = (&frame, is_whole);
+                    if let Some(message) = self.peers.read(&mut self.run, way, frame) {
+                        self.on_peer(way, message);
+                    }
                 }
             }
             Event::PeerLink { at, other, up } => self.on_peer_link(at, other, up),
@@ -225,22 +233,14 @@ impl World {
         }
     }
 
-    fn on_peer(&mut self, (from, to): (usize, usize), frame: Bytes) {
-        let message = match PeerMessage::decode(frame) {
-            Ok(message) => message,
-            Err(error) => {
-                let text = format!("node {to} cannot read what node {from} has sent it: {error}");
-                return self.run.fail(text);
-            }
-        };
+    fn on_peer(&mut self, (from, to): (usize, usize), message: PeerMessage) {
         let shards = self.nodes[to].shards();
-        let Some(shard) = message.shard(self.scenario.replicas, shards) else {
-            return;
-        };
         let from = self.nodes[from].replica;
-        let input = shard::Input::Peer { from, message };
-        let (run, scenario) = (&mut self.run, &self.scenario);
-        self.nodes[to].give(run, scenario, usize::from(shard.0), input);
+        for (shard, message) in message.by_shard(self.scenario.replicas, shards) {
+            let input = shard::Input::Peer { from, message };
+            let (run, scenario) = (&mut self.run, &self.scenario);
+            self.nodes[to].give(run, scenario, usize::from(shard.0), input);
+        }
     }
 
     fn on_peer_link(&mut self, at: usize, other: usize, up: bool) {

@@ -17,7 +17,7 @@ use wire::{
     ClientId, ConsensusGroup, ErrorCode, Failure, GroupPrimary, Op, ReplicaId, SessionNumber,
 };
 
-use crate::{Answer, Effect, Note, Output, PeerMessage, desk::Desk, forward::ReadId, poll::PollId};
+use crate::{Answer, Effect, Note, Output, desk::Desk, forward::ReadId, poll::PollId};
 
 pub(crate) use checkpoint::Checkpoints;
 pub(crate) use data::{DataHost, Waiter};
@@ -131,11 +131,7 @@ impl Member {
     pub(crate) fn next_event(&mut self, desk: &mut Desk) -> Option<Event> {
         while let Some(effect) = self.replica.next_effect() {
             match effect {
-                vsr::Effect::Send { to, message } => {
-                    let group = self.group;
-                    let message = PeerMessage::Replica { group, message };
-                    desk.push(Effect::Peer { to, message });
-                }
+                vsr::Effect::Send { to, message } => desk.send(to, self.group, message),
                 vsr::Effect::WritePrepare(prepare) => desk.journal_prepare(self.group, prepare),
                 vsr::Effect::WriteSuperblock(superblock) => {
                     desk.journal_superblock(self.group, &superblock);

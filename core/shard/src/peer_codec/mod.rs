@@ -31,6 +31,8 @@ mod kind {
     pub(super) const MOVED: u8 = 5;
     pub(super) const LIVENESS: u8 = 6;
     pub(super) const CONNECTIONS: u8 = 7;
+    pub(super) const COMMITS: u8 = 8;
+    pub(super) const COMMIT_OKS: u8 = 9;
 }
 
 impl PeerMessage {
@@ -77,6 +79,14 @@ impl PeerMessage {
             Self::Connections(sessions) => {
                 writer.u8(kind::CONNECTIONS);
                 sessions.write(&mut writer);
+            }
+            Self::Commits(commits) => {
+                writer.u8(kind::COMMITS);
+                commits.write(&mut writer);
+            }
+            Self::CommitOks(oks) => {
+                writer.u8(kind::COMMIT_OKS);
+                oks.write(&mut writer);
             }
         }
         writer.into_parts()
@@ -131,6 +141,8 @@ fn decode_message(reader: &mut Reader) -> Result<PeerMessage, DecodeError> {
         kind::MOVED => PeerMessage::Moved(Field::read(reader, "moves")?),
         kind::LIVENESS => PeerMessage::Liveness(Field::read(reader, "signs")?),
         kind::CONNECTIONS => PeerMessage::Connections(Field::read(reader, "sessions")?),
+        kind::COMMITS => PeerMessage::Commits(Field::read(reader, "commits")?),
+        kind::COMMIT_OKS => PeerMessage::CommitOks(Field::read(reader, "commit_oks")?),
         kind => return Err(reader.invalid("kind", start, kind)),
     })
 }
@@ -158,7 +170,7 @@ impl Field for Slot {
 impl Field for Sign {
     const SIZE_MIN: usize = 1 + 8;
 
-    fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
+    fn read(reader: &mut Reader, _field: &'static str) -> Result<Self, DecodeError> {
         let start = reader.position();
         match reader.u8("sign")? {
             1 => {
@@ -167,7 +179,7 @@ impl Field for Sign {
             }
             2 => Ok(Self::Disconnected(Field::read(reader, "session")?)),
             3 => Ok(Self::Seen(Field::read(reader, "session")?)),
-            kind => Err(reader.invalid(field, start, kind)),
+            kind => Err(reader.invalid("sign", start, kind)),
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, vec, vec::Vec};
 
+use bytes::Bytes;
 use wire::{
     Command, ConsensusGroup, Epoch, ErrorCode, Event, Failure, Offset, PollStrategy, ReplicaId,
     Reply,
@@ -15,29 +16,35 @@ use super::{
 };
 use crate::{Input, Origin, PeerMessage, Shard};
 
-const SHARDS: [u16; 3] = [2, 1, 3];
+pub(super) const SHARDS: [u16; 3] = [2, 1, 3];
 const PARTITIONS: u32 = 6;
 
 /// Three nodes, their links and the time that passes for them.
-struct Cluster {
-    nodes: Vec<Option<Node>>,
+pub(super) struct Cluster {
+    pub(super) nodes: Vec<Option<Node>>,
     /// The disks of those that are down.
     disks: Vec<Disk>,
     /// Links that lose everything, by sender and receiver.
     cut: BTreeSet<(u8, u8)>,
     /// A node that hears nothing of the metadata group's replicas.
     deaf: Option<u8>,
+    /// A group of which no heartbeat arrives anywhere.
+    pub(super) silent: Option<ConsensusGroup>,
+    /// What was sent from node to node, lost or not.
+    pub(super) sent: Vec<(u8, ReplicaId, Vec<Bytes>)>,
     /// How work was named that went from node to node.
     forwarded: BTreeSet<Origin>,
 }
 
 impl Cluster {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut cluster = Self {
             nodes: vec![None, None, None],
             disks: vec![Disk::default(), Disk::default(), Disk::default()],
             cut: BTreeSet::new(),
             deaf: None,
+            silent: None,
+            sent: Vec::new(),
             forwarded: BTreeSet::new(),
         };
         for node in 0..3 {
@@ -88,12 +95,12 @@ impl Cluster {
         }
     }
 
-    fn node(&mut self, node: u8) -> &mut Node {
+    pub(super) fn node(&mut self, node: u8) -> &mut Node {
         self.nodes[usize::from(node)].as_mut().unwrap()
     }
 
     /// Carries everything out until nothing is left to do.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         loop {
             let mut messages = Vec::new();
             for (index, node) in self.nodes.iter_mut().enumerate() {
@@ -110,17 +117,12 @@ impl Cluster {
                 if let PeerMessage::Work { origin, .. } = &message {
                     self.forwarded.insert(*origin);
                 }
-                let is_of_metadata = matches!(
-                    message,
-                    PeerMessage::Replica {
-                        group: ConsensusGroup::METADATA,
-                        ..
-                    }
-                );
-                let is_unheard = is_of_metadata && self.deaf == Some(to.0);
-                if is_unheard || self.cut.contains(&(from, to.0)) {
+                self.sent.push((from, to, message.encode()));
+                if self.cut.contains(&(from, to.0)) {
                     continue;
                 }
+                let is_deaf = self.deaf == Some(to.0);
+                let message = heard(message, is_deaf, self.silent);
                 if let Some(node) = &mut self.nodes[usize::from(to.0)] {
                     node.receive(ReplicaId(from), message);
                 }
@@ -128,7 +130,7 @@ impl Cluster {
         }
     }
 
-    fn pass(&mut self, milliseconds: u64) {
+    pub(super) fn pass(&mut self, milliseconds: u64) {
         for _ in 0..milliseconds / 10 {
             for node in self.nodes.iter_mut().flatten() {
                 node.now.monotonic += 10_000_000;
@@ -140,7 +142,7 @@ impl Cluster {
     }
 
     /// Lets time pass until something is so.
-    fn pass_until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
+    pub(super) fn pass_until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
         for _ in 0..500 {
             if is_so(self) {
                 return;
@@ -185,7 +187,7 @@ impl Cluster {
         answer.unwrap()
     }
 
-    fn shards(&self) -> impl Iterator<Item = (u8, &Shard)> {
+    pub(super) fn shards(&self) -> impl Iterator<Item = (u8, &Shard)> {
         let nodes = self.nodes.iter().enumerate();
         nodes.flat_map(|(index, node)| {
             let index = u8::try_from(index).unwrap();
@@ -195,7 +197,7 @@ impl Cluster {
     }
 
     /// Who leads a group, if exactly one node does.
-    fn leader(&self, group: ConsensusGroup) -> Option<u8> {
+    pub(super) fn leader(&self, group: ConsensusGroup) -> Option<u8> {
         let serving: Vec<u8> = self
             .shards()
             .filter(|(_, shard)| shard.member(group).is_some_and(|member| member.serves()))
@@ -207,7 +209,7 @@ impl Cluster {
         }
     }
 
-    fn all_led(&self) -> bool {
+    pub(super) fn all_led(&self) -> bool {
         (0..=DATA_GROUPS).all(|group| self.leader(ConsensusGroup(group)).is_some())
     }
 
@@ -225,6 +227,22 @@ impl Cluster {
             assert_eq!((digests.len(), distinct.len()), (3, 1), "group {group}");
         }
     }
+}
+
+/// What arrives of a message.
+fn heard(message: PeerMessage, is_deaf: bool, silent: Option<ConsensusGroup>) -> PeerMessage {
+    let is_unheard = |group: ConsensusGroup| is_deaf && group == ConsensusGroup::METADATA;
+    let mut message = message;
+    if let PeerMessage::Commits(commits) = &mut message {
+        commits.retain(|(group, _)| !is_unheard(*group) && silent != Some(*group));
+    }
+    if let PeerMessage::CommitOks(oks) = &mut message {
+        oks.retain(|(group, _)| !is_unheard(*group));
+    }
+    if matches!(message, PeerMessage::Replica { group, .. } if is_unheard(group)) {
+        return PeerMessage::Commits(Vec::new());
+    }
+    message
 }
 
 /// A cluster with a topic and a consumer group, made through a node that leads no metadata.

@@ -6,6 +6,7 @@ mod connections;
 mod disk;
 mod group_lives;
 mod groups;
+mod heartbeats;
 mod messages;
 mod node;
 mod releases;

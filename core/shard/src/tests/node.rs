@@ -336,7 +336,7 @@ impl Node {
     /// Hands in what another node has sent.
     pub(super) fn receive(&mut self, from: ReplicaId, message: PeerMessage) {
         let shards = u16::try_from(self.shards.len()).unwrap();
-        if let Some(shard) = message.shard(self.nodes, shards) {
+        for (shard, message) in message.by_shard(self.nodes, shards) {
             self.feed(shard, Input::Peer { from, message });
         }
     }

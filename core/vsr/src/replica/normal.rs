@@ -306,7 +306,8 @@ impl Replica {
     }
 
     /// Tells the backups now what is committed, not by the next prepare or heartbeat. For groups whose
-    /// backups are read: does nothing where this replica leads nobody.
+    /// backups are read, and for heartbeats that go with those of other groups: does nothing where this
+    /// replica leads nobody.
     pub fn tell_commit(&mut self) {
         if self.heartbeat.is_running() {
             assert!(self.is_primary());

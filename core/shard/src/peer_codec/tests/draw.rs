@@ -45,6 +45,8 @@ pub(super) const VARIANTS: &[&str] = &[
     "Moved",
     "Liveness",
     "Connections",
+    "Commits",
+    "CommitOks",
 ];
 
 pub(super) fn variant(message: &PeerMessage) -> &'static str {
@@ -74,6 +76,8 @@ pub(super) fn variant(message: &PeerMessage) -> &'static str {
         PeerMessage::Moved(_) => "Moved",
         PeerMessage::Liveness(_) => "Liveness",
         PeerMessage::Connections(_) => "Connections",
+        PeerMessage::Commits(_) => "Commits",
+        PeerMessage::CommitOks(_) => "CommitOks",
     }
 }
 
@@ -619,10 +623,11 @@ impl Draw {
     fn replica_message(&mut self) -> vsr::Message {
         let (replica, view) = (ReplicaId(1), View(self.u32()));
         if self.flag() {
-            return vsr::Message::CommitOk(vsr::CommitOk {
+            return vsr::Message::PrepareOk(vsr::PrepareOk {
                 replica,
                 view,
-                commit_min: self.op(),
+                op: self.op(),
+                checksum: 7,
                 checkpoint: self.op(),
             });
         }
@@ -642,8 +647,30 @@ impl Draw {
         })
     }
 
+    fn commit(&mut self) -> vsr::Commit {
+        vsr::Commit {
+            replica: ReplicaId(1),
+            view: View(self.u32()),
+            op: self.op(),
+            commit: vsr::ChainPoint {
+                op: self.op(),
+                checksum: u128::from(self.u64()) << 7,
+            },
+            checkpoint_quorum: self.op(),
+        }
+    }
+
+    fn commit_ok(&mut self) -> vsr::CommitOk {
+        vsr::CommitOk {
+            replica: ReplicaId(2),
+            view: View(self.u32()),
+            commit_min: self.op(),
+            checkpoint: self.op(),
+        }
+    }
+
     pub(super) fn message(&mut self) -> PeerMessage {
-        match self.below(16) {
+        match self.below(18) {
             0 => PeerMessage::Replica {
                 group: self.group(),
                 message: self.replica_message(),
@@ -673,6 +700,8 @@ impl Draw {
                 1 => Sign::Disconnected(draw.session()),
                 _ => Sign::Seen(draw.session()),
             })),
+            15 => PeerMessage::Commits(self.list(|draw| (draw.group(), draw.commit()))),
+            16 => PeerMessage::CommitOks(self.list(|draw| (draw.group(), draw.commit_ok()))),
             _ => PeerMessage::Connections(
                 self.list(|draw| (draw.client(), draw.session(), draw.u32())),
             ),

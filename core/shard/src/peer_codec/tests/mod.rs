@@ -328,8 +328,7 @@ fn answer_to_a_shard_that_is_not_there_is_for_nobody() {
     };
     let answer = Answer::without_group(Err(Failure::new(ErrorCode::Retry, ""))).into();
     let message = PeerMessage::Answer { origin, answer };
-    assert_eq!(message.shard(3, 3), Some(ShardId(2)));
-    assert_eq!(message.shard(3, 2), None);
+    assert_eq!(message.by_shard(3, 2), []);
 }
 
 /// A failure's text for people keeps its length on the way, up to that of a reply.
