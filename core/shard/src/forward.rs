@@ -17,6 +17,9 @@ use crate::{
     work::{Origin, Slot, Work},
 };
 
+/// Items that go to another node in one message: some megabytes.
+pub(crate) const LIST_MAX: usize = 64 * 1024;
+
 /// Work that is at another node.
 #[derive(Debug)]
 struct Forward {
@@ -340,8 +343,32 @@ impl Shard {
     }
 
     fn tell_connections(&mut self, to: ReplicaId) {
-        if let Some(host) = &self.metadata {
-            let message = PeerMessage::Connections(host.connections_of(self.config.replica));
+        let Some(host) = &self.metadata else {
+            return;
+        };
+        let mut sessions = host.connections_of(self.config.replica);
+        let rest = sessions.split_off(sessions.len().min(LIST_MAX));
+        let message = PeerMessage::Connections(sessions);
+        self.desk.push(Effect::Peer { to, message });
+        // Those that are not named have none, until they connect.
+        let signs: Vec<Sign> = rest
+            .into_iter()
+            .flat_map(|(client, session, count)| {
+                (0..count).map(move |_| Sign::Connected(client, session))
+            })
+            .collect();
+        self.send_list(to, &signs, PeerMessage::Liveness);
+    }
+
+    /// Sends a list, in as many messages as it needs.
+    fn send_list<T: Clone>(
+        &mut self,
+        to: ReplicaId,
+        items: &[T],
+        message: impl Fn(Vec<T>) -> PeerMessage,
+    ) {
+        for items in items.chunks(LIST_MAX) {
+            let message = message(items.to_vec());
             self.desk.push(Effect::Peer { to, message });
         }
     }
@@ -358,8 +385,7 @@ impl Shard {
         };
         host.on_signs(self.desk.now.monotonic, node, &signs);
         if let Some(to) = host.member.follows() {
-            let message = PeerMessage::Liveness(signs);
-            self.desk.push(Effect::Peer { to, message });
+            self.send_list(to, &signs, PeerMessage::Liveness);
         }
     }
 
@@ -373,10 +399,7 @@ impl Shard {
             });
         };
         match host.member.follows() {
-            Some(to) => {
-                let message = PeerMessage::Moved(completed);
-                self.desk.push(Effect::Peer { to, message });
-            }
+            Some(to) => self.send_list(to, &completed, PeerMessage::Moved),
             None => host.on_completed(&completed),
         }
     }

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, vec, vec::Vec};
 
 use bytes::Bytes;
 use wire::{
-    Command, ConsensusGroup, Epoch, ErrorCode, Event, Failure, Offset, PollStrategy, ReplicaId,
-    Reply,
+    ClientId, Command, ConsensusGroup, Epoch, ErrorCode, Event, Failure, Offset,
+    PEER_FRAME_SIZE_MAX, PollStrategy, ReplicaId, Reply, SessionNumber,
 };
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
     messages::{batch, payloads, poll, polled, send, sent, store},
     node::{Client, DATA_GROUPS, Disk, Node, Received, name},
 };
-use crate::{Input, Origin, PeerMessage, Shard};
+use crate::{Input, Origin, PeerMessage, Shard, Sign, forward::LIST_MAX};
 
 pub(super) const SHARDS: [u16; 3] = [2, 1, 3];
 const PARTITIONS: u32 = 6;
@@ -604,4 +604,44 @@ fn session_of_a_client_that_was_at_a_dead_node_has_its_grace_and_no_more() {
     cluster.pass(800);
     assert!(!is_there(&cluster, &lost));
     assert!(is_there(&cluster, &moved));
+}
+
+/// What a node tells about all of its sessions is more than one message may hold.
+#[test]
+fn sessions_beyond_those_of_one_message_are_told_in_further_ones() {
+    let mut cluster = Cluster::new();
+    cluster.pass_until("all groups are led", |cluster| cluster.all_led());
+    let leader = cluster.leader(ConsensusGroup::METADATA).unwrap();
+    let node = ReplicaId((leader + 1) % 3);
+    let sessions = 0..u64::try_from(LIST_MAX).unwrap() + 10;
+    // Two connections each.
+    let signs = sessions.clone().chain(sessions.clone()).map(|session| {
+        Sign::Connected(
+            ClientId(u128::from(session) + 1),
+            SessionNumber(session + 1_000),
+        )
+    });
+    cluster.node(node.0).shards[0].pass_signs(signs.collect());
+    cluster.settle();
+    let told = |cluster: &mut Cluster| {
+        let host = cluster.node(leader).shards[0].metadata.as_ref();
+        host.expect("it leads it").connections_of(node)
+    };
+    let before = told(&mut cluster);
+    assert_eq!(before.len() as u64, sessions.end);
+    assert!(before.iter().all(|(_, _, count)| *count == 2));
+
+    // The link is made again.
+    cluster.node(leader).tell(|| Input::PeerDown { node });
+    assert!(told(&mut cluster).is_empty());
+    let to = ReplicaId(leader);
+    cluster.node(node.0).tell(|| Input::PeerUp { node: to });
+    cluster.settle();
+    assert_eq!(told(&mut cluster), before);
+    let largest = cluster
+        .sent
+        .iter()
+        .map(|(_, _, parts)| parts.iter().map(Bytes::len).sum::<usize>())
+        .max();
+    assert!(largest.is_some_and(|size| size < PEER_FRAME_SIZE_MAX as usize / 2));
 }
