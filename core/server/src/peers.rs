@@ -75,3 +75,46 @@ pub(crate) const fn urgency(message: &PeerMessage, size: usize) -> Urgency {
         _ => Urgency::Normal,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use vsr::{ChainPoint, Message, Prepare, PrepareMessage, PrepareOk};
+    use wire::{ConsensusGroup, Op, PrepareHeader, View};
+
+    use super::*;
+
+    fn of_replica(message: Message) -> PeerMessage {
+        PeerMessage::Replica {
+            group: ConsensusGroup(1),
+            message,
+        }
+    }
+
+    #[test]
+    fn small_words_of_replicas_overtake_and_ops_and_work_keep_their_order() {
+        let prepare_ok = of_replica(Message::PrepareOk(PrepareOk {
+            replica: ReplicaId(1),
+            view: View(0),
+            op: Op(1),
+            checksum: 7,
+            checkpoint: Op(0),
+        }));
+        let prepare = of_replica(Message::Prepare(PrepareMessage {
+            replica: ReplicaId(0),
+            view: View(0),
+            commit: ChainPoint::default(),
+            prepare: Prepare {
+                header: PrepareHeader::default(),
+                body: bytes::Bytes::new(),
+            },
+        }));
+        assert_eq!(urgency(&prepare_ok, 100), Urgency::High);
+        assert_eq!(urgency(&prepare_ok, URGENT_SIZE + 1), Urgency::Normal);
+        assert_eq!(urgency(&prepare, 100), Urgency::Normal);
+        // What a node tells of its sessions makes sense in its order only.
+        assert_eq!(
+            urgency(&PeerMessage::Liveness(Vec::new()), 20),
+            Urgency::Normal
+        );
+    }
+}

@@ -210,3 +210,40 @@ fn help_version_and_example_are_printed() {
         fs::read_to_string(file).expect("the example")
     );
 }
+
+#[test]
+fn node_of_a_cluster_starts_only_formatted_and_with_a_password_for_root() {
+    let config = b"[cluster]\nid = \"test\"\nnodes = [\n\
+          { id = 0, client = \"127.0.0.1:1\", peer = \"127.0.0.1:2\" },\n\
+          { id = 1, client = \"127.0.0.1:3\", peer = \"127.0.0.1:4\" },\n\
+          { id = 2, client = \"127.0.0.1:5\", peer = \"127.0.0.1:6\" },\n]\n\
+          [node]\naddress = \"127.0.0.1:0\"\npeer_address = \"127.0.0.1:0\"\n";
+    let place = Place::with(Some(config));
+    let secret = [("COHORT__CLUSTER__SECRET", "sixteen letters!")];
+    let run = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let output = place.run(&[arguments, &["-c", "cohort.toml"]].concat(), variables);
+        (output.status.code(), stderr(&output))
+    };
+    let (code, said) = run(&["format"], &[]);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(
+        said.contains("cohort.toml:3: cluster.secret is not set"),
+        "{said}"
+    );
+    assert_eq!(place.names().len(), 1, "nothing is created");
+
+    let (code, said) = run(&["run"], &secret);
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("`cohort-server format`"), "{said}");
+    assert_eq!(place.names().len(), 1, "nothing is created");
+
+    let (code, said) = run(&["format"], &secret);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("sixteen"), "{said}");
+    let (code, said) = run(&["run"], &secret);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("node.root_password is not set"), "{said}");
+    let (code, said) = run(&["recover", "--cut"], &secret);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("--cut is for a single node"), "{said}");
+}

@@ -431,3 +431,27 @@ fn frame_with_a_wrong_bit_ends_its_link_and_no_other() {
         second.end();
     });
 }
+
+#[test]
+fn silent_strangers_take_a_bounded_number_of_places_for_a_bounded_time() {
+    run(|bell| async move {
+        let mut second = Node::start(membership_of_one_shard(1), port(), None, &bell);
+        let strangers: Vec<TcpStream> = (0..100)
+            .map(|_| TcpStream::connect(second.address).unwrap())
+            .collect();
+        let own = membership_of_one_shard(0);
+        let mut first = Node::start(own, port(), Some(second.address), &bell);
+        until(&bell, &mut [&mut first, &mut second], |nodes| {
+            nodes[0].links == 1
+        })
+        .await;
+        // Nobody had to say anything for that: who was silent was closed.
+        for mut stranger in strangers {
+            let mut said = Vec::new();
+            stranger.read_to_end(&mut said).unwrap();
+            assert!(said.is_empty());
+        }
+        first.end();
+        second.end();
+    });
+}
