@@ -527,6 +527,8 @@ fn list_of_nodes_is_the_same_as_tables_in_one_line_and_in_the_environment() {
     ];
     let loaded = load_bytes(b"[node]\n", &[], &variables).unwrap();
     assert_eq!(loaded.config.cluster.nodes, inline);
+    let built_in = load(&sources(None, &[], &variables)).unwrap().config;
+    assert_eq!((&*built_in.node.address, built_in.node.id), ("a:1", 0));
     let shown = print_effective(&loaded.entries);
     assert!(!shown.contains("sixteen"), "{shown}");
     let again = load_bytes(shown.as_bytes(), &[], &variables[2..]).unwrap();
