@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The main job, end to end, on real data: lines go in while the members of a consumer group share them.
-# A second and a third consumer join while the first works; one is killed with SIGKILL, one leaves; the
-# server is killed with SIGKILL in the middle of it all and started again. Then the ledger is read: every
-# acknowledged line came at least once, none twice but what the killed consumer had not stored, and the
-# order in each partition was kept.
+# The main job, end to end, on real data: lines go into a cluster of three nodes while the members of a
+# consumer group share them. A second and a third consumer join while the first works; one is killed with
+# SIGKILL, one leaves; in the middle of it all the node that leads the metadata is killed with SIGKILL, the
+# others go on, it is started again and catches up, and then all three are killed at once and started again.
+# Then the ledger is read: every acknowledged line came at least once, none twice but what the killed consumer
+# had not stored, and the order in each partition was kept.
 #
 #   make demo                 the binaries of target/release
 #   BIN=DIR scripts/demo.sh   those of another directory
@@ -15,7 +16,8 @@ lines_wanted=${LINES_WANTED:-120000}
 partitions=12
 chunk=500
 work=$(mktemp -d "${TMPDIR:-/tmp}/cohort-demo.XXXXXX")
-server_pid=
+nodes=(0 1 2)
+declare -A node_pid=() client=() peer=()
 send_pid=
 feed_pid=
 declare -A consumer_pid=()
@@ -23,7 +25,7 @@ declare -A consumer_pid=()
 say() { printf '%s\n' "demo: $*"; }
 fail() {
   printf '%s\n' "demo: FAILED: $*" >&2
-  for log in server send one two three; do
+  for log in node-0 node-1 node-2 send one two three; do
     [ -s "$work/$log.log" ] || continue
     printf '%s\n' "--- the last lines of $log" >&2
     tail -n 8 "$work/$log.log" >&2
@@ -31,7 +33,7 @@ fail() {
   exit 1
 }
 clean_up() {
-  for pid in $feed_pid $send_pid "${consumer_pid[@]}" $server_pid; do kill -KILL "$pid" 2>/dev/null || true; done
+  for pid in $feed_pid $send_pid "${consumer_pid[@]}" "${node_pid[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
   rm -rf "$work"
 }
 trap clean_up EXIT
@@ -44,21 +46,56 @@ wait_for() {
   shift 2
   until "$@"; do
     [ "$SECONDS" -lt "$deadline" ] || fail "after a long wait still not: $what"
-    kill -0 "$server_pid" 2>/dev/null || fail "the server has ended"
+    for node in "${!node_pid[@]}"; do
+      kill -0 "${node_pid[$node]}" 2>/dev/null || fail "node $node has ended"
+    done
     moment
   done
 }
 
-# Starts the server on the address given and waits until it says that it is ready.
-start_server() {
+# A port that the kernel has just given to somebody who is gone: a node must know the others' before it starts.
+free_port() {
   : > "$work/ready"
-  "$bin/cohort-server" --set node.address="$1" --set node.data_directory="$work/data" \
-    > "$work/ready" 2>> "$work/server.log" &
-  server_pid=$!
-  wait_for 30 "the server is ready" grep -q 'is ready on' "$work/ready"
-  address=$(sed -n 's/.*is ready on //p' "$work/ready")
+  "$bin/cohort-server" --set node.address=127.0.0.1:0 --set node.data_directory="$work/port" \
+    --set node.journal.file_size=16MiB --set node.journal.size_max=64MiB > "$work/ready" 2>> "$work/port.log" &
+  local pid=$!
+  until grep -q 'is ready on' "$work/ready" 2>/dev/null; do
+    kill -0 "$pid" 2>/dev/null || fail "no port: $(tail -n 1 "$work/port.log")"
+    moment
+  done
+  port=$(sed -n 's/.*is ready on .*:\([0-9]*\)$/\1/p' "$work/ready")
+  disown "$pid"
+  kill -KILL "$pid"
+  while kill -0 "$pid" 2>/dev/null; do moment; done
+}
+# What makes a server one of the nodes.
+of_node() { own=(--set cluster.nodes="$list" --set node.id="$1" --set node.data_directory="$work/node-$1"); }
+# Starts nodes and waits until each says that it is ready.
+start_nodes() {
+  local node
+  for node in "$@"; do
+    : > "$work/ready-$node"
+    of_node "$node"
+    "$bin/cohort-server" "${own[@]}" > "$work/ready-$node" 2>> "$work/node-$node.log" &
+    node_pid[$node]=$!
+  done
+  for node in "$@"; do
+    wait_for 30 "node $node is ready" grep -q 'is ready on' "$work/ready-$node"
+  done
+}
+kill_nodes() {
+  local node
+  for node in "$@"; do
+    disown "${node_pid[$node]}"
+    kill -KILL "${node_pid[$node]}"
+  done
+  for node in "$@"; do
+    while kill -0 "${node_pid[$node]}" 2>/dev/null; do moment; done
+    unset "node_pid[$node]"
+  done
 }
 
+export COHORT__CLUSTER__ID=demo COHORT__CLUSTER__SECRET='of no use elsewhere'
 export COHORT__NODE__ROOT_PASSWORD=demo-password
 export COHORT_USER=root COHORT_PASSWORD=demo-password
 cohort() { "$bin/cohort" --address "$address" "$@"; }
@@ -89,15 +126,27 @@ phase() {
   sends || fail "nothing was in flight: $1"
   say "$1 ($(consumed) lines read so far)"
 }
-# Adds the server's counters to the sums; they begin at 0 with every start.
-add_counters() {
-  local name value
-  while read -r name value; do counters[$name]=$((${counters[$name]:-0} + value)); done < <(
-    cohort stats -o json | tr ',{}' '\n' | sed -n 's/^ *"\([a-z_]*\)": *\([0-9]*\)$/\1 \2/p')
+# The counters of a node, each with its value.
+stats() {
+  "$bin/cohort" --address "${client[$1]}" stats -o json | tr ',{}' '\n' | sed -n 's/^ *"\([a-z_]*\)": *\([0-9]*\)$/\1 \2/p'
 }
+# Adds the counters of nodes to the sums; they begin at 0 with every start.
 declare -A counters=()
-moves() { cohort stats -o json | tr ',{}' '\n' | sed -n 's/^ *"moving": *\([0-9]*\)$/\1/p'; }
-nothing_moves() { [ "$(moves)" = 0 ]; }
+add_counters() {
+  local node name value
+  for node in "$@"; do
+    while read -r name value; do counters[$name]=$((${counters[$name]:-0} + value)); done < <(stats "$node")
+  done
+}
+nothing_moves() {
+  local node
+  for node in "${!node_pid[@]}"; do
+    [ "$(stats "$node" | sed -n 's/^moving //p')" = 0 ] || return 1
+  done
+}
+# The node that leads the metadata, and how many nodes are known to be as far as the others.
+leader() { cohort cluster status | awk '$1 == "0" && $2 == "(metadata)" { print $4 }'; }
+all_caught_up() { [ "$(cohort cluster status | awk '$6 == "answers" && $5 < 50' | wc -l)" = 3 ]; }
 
 # Real lines: the sources of this repository, each line with its number in front, fed until the story is
 # over and enough lines are sent.
@@ -118,8 +167,18 @@ feed() {
   done
 }
 
-start_server 127.0.0.1:0
-say "server on $address, data in $work/data"
+for node in "${nodes[@]}"; do
+  free_port; client[$node]=127.0.0.1:$port
+  free_port; peer[$node]=127.0.0.1:$port
+done
+list="0 ${client[0]} ${peer[0]}, 1 ${client[1]} ${peer[1]}, 2 ${client[2]} ${peer[2]}"
+address=${client[0]},${client[1]},${client[2]}
+for node in "${nodes[@]}"; do
+  of_node "$node"
+  "$bin/cohort-server" format "${own[@]}" 2>> "$work/node-$node.log" || fail "node $node is not formatted"
+done
+start_nodes "${nodes[@]}"
+say "three nodes on $address, data in $work"
 cohort stream create demo > /dev/null
 cohort topic create demo lines --partitions "$partitions" > /dev/null
 cohort group create demo lines readers --rebalance-timeout 10s > /dev/null
@@ -142,16 +201,29 @@ phase "the second consumer is killed with SIGKILL"
 disown "${consumer_pid[two]}"
 kill -KILL "${consumer_pid[two]}"
 wait_for 30 "its partitions are with the others" nothing_moves
-phase "the server is killed with SIGKILL"
-add_counters
-disown "$server_pid"
-kill -KILL "$server_pid"
-while kill -0 "$server_pid" 2>/dev/null; do moment; done
-before=$(acknowledged)
-sends || fail "the kill hit an idle server: sending had ended"
-[ "$before" -lt "$(wc -l < "$work/sent")" ] || fail "the kill hit an idle server: everything was acknowledged"
-start_server "$address"
-say "started again: $(grep -o 'elapsed=[^ ]*' "$work/server.log" | tail -n 1)"
+hit_at_work() {
+  local before
+  before=$(acknowledged)
+  sends || fail "the kill hit idle nodes: sending had ended"
+  [ "$before" -lt "$(wc -l < "$work/sent")" ] || fail "the kill hit idle nodes: everything was acknowledged"
+}
+has_acknowledged() { [ "$(acknowledged)" -ge "$1" ]; }
+victim=$(leader)
+phase "node $victim, which leads the metadata, is killed with SIGKILL"
+add_counters "$victim"
+kill_nodes "$victim"
+hit_at_work
+wait_for 30 "the others acknowledge lines" has_acknowledged $(($(acknowledged) + 3 * chunk))
+phase "the others go on; node $victim is started again"
+[ "$(leader)" != "$victim" ] || fail "node $victim is gone and leads"
+start_nodes "$victim"
+wait_for 60 "node $victim has caught up" all_caught_up
+phase "all three nodes are killed with SIGKILL"
+add_counters "${nodes[@]}"
+kill_nodes "${nodes[@]}"
+hit_at_work
+start_nodes "${nodes[@]}"
+say "started again: $(grep -ho 'elapsed=[^ ]*' "$work"/node-?.log | tail -n 3 | tr '\n' ' ')"
 phase "the third consumer leaves"
 kill -TERM "${consumer_pid[three]}"
 wait "${consumer_pid[three]}" || fail "the third consumer did not leave cleanly"
@@ -173,7 +245,7 @@ wait_for 60 "all $total lines are read" everything_read
 kill -TERM "${consumer_pid[one]}"
 wait "${consumer_pid[one]}" || fail "the first consumer did not leave cleanly"
 unset 'consumer_pid[one]'
-add_counters
+add_counters "${nodes[@]}"
 
 # partition:offset <tab> key <tab> number|line, the killed consumer's first. Repeated is only what it wrote
 # last in a partition: it stores in order, so what it had not stored is the end of what it wrote.
@@ -202,7 +274,9 @@ say "handed over: ${counters[moves_released]:-0} released, ${counters[moves_drai
 cohort consume demo lines --from first --count "$total" -o raw | LC_ALL=C sort -n -t'|' -k1,1 |
   cmp - "$work/sent" || fail "the contents differ"
 
-kill -TERM "$server_pid"
-wait "$server_pid" || fail "the server did not stop cleanly"
-server_pid=
+for node in "${nodes[@]}"; do
+  kill -TERM "${node_pid[$node]}"
+  wait "${node_pid[$node]}" || fail "node $node did not stop cleanly"
+  unset "node_pid[$node]"
+done
 say "OK: $total lines, each at least once and in order; $(cat "$work/repeats") came again, all of them what the killed consumer had not stored"
