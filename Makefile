@@ -59,7 +59,7 @@ build: ## The release binaries.
 	$(CARGO) build --release --quiet -p server -p cli
 
 .PHONY: demo
-demo: build ## The main job, end to end, on real data: kill the server under load and lose nothing.
+demo: build ## The main job, end to end, on real data: kill consumers, a primary and all three nodes under load and lose nothing.
 	./scripts/demo.sh
 
 .PHONY: run
