@@ -1,6 +1,6 @@
 //! `cohort cluster`.
 
-use cohort::{ClusterMetadata, ConsensusGroup};
+use cohort::{Client, ClusterMetadata, ConsensusGroup};
 use serde_json::{Value, json as object};
 
 use crate::{
@@ -32,21 +32,29 @@ pub(super) async fn run(context: &Context, command: &ClusterCommand) -> Result<S
     let client = context.connect_with(password.clone()).await?;
     let metadata = client.cluster().await?;
     client.close().await;
-    let mut answers = Vec::new();
+    // All are connected before any is asked: a login is an op, too.
+    let mut clients = Vec::new();
     for node in &metadata.nodes {
-        answers.push(match ask(context, &node.address, password.clone()).await {
-            Ok(answer) => answer,
-            Err(problem) => Answer::Silent(problem.text().to_owned()),
-        });
+        clients.push(context.connect_to(&node.address, password.clone()).await);
+    }
+    let mut answers = Vec::new();
+    for client in &clients {
+        let answer = match client {
+            Ok(client) => ask(client)
+                .await
+                .map_err(|problem| problem.text().to_owned()),
+            Err(problem) => Err(problem.text().to_owned()),
+        };
+        answers.push(answer.unwrap_or_else(Answer::Silent));
+    }
+    for client in clients.into_iter().flatten() {
+        client.close().await;
     }
     Ok(show(&metadata, &answers, output.output))
 }
 
-async fn ask(context: &Context, address: &str, password: String) -> Result<Answer, Problem> {
-    let client = context.connect_to(address, password).await?;
-    let (metadata, counters) = (client.cluster().await, client.stats().await);
-    client.close().await;
-    let (metadata, counters) = (metadata?, counters?);
+async fn ask(client: &Client) -> Result<Answer, Problem> {
+    let (metadata, counters) = (client.cluster().await?, client.stats().await?);
     let applied = counters.iter().find(|counter| counter.name == APPLIED);
     Ok(Answer::Node {
         leads: leads(&metadata),
@@ -88,7 +96,7 @@ fn nodes(metadata: &ClusterMetadata, answers: &[Answer]) -> Table {
         Column("behind"),
         Column("state"),
     ];
-    // The nodes were asked one after the other: who was asked last may be ahead by what came meanwhile.
+    // The nodes were asked one after the other: who was asked last is ahead by what came meanwhile.
     let most = answers.iter().map(|answer| match answer {
         Answer::Node { applied, .. } => *applied,
         Answer::Silent(_) => 0,

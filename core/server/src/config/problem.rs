@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use super::BUILT_IN_NAME;
-
 /// Where a value, or a mistake, comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -23,17 +21,6 @@ pub enum Origin {
         /// Its name.
         variable: String,
     },
-}
-
-impl Origin {
-    /// Whether nobody has set the value: it is the default, or that of the built-in file.
-    pub(super) fn is_nobody(&self) -> bool {
-        match self {
-            Self::Default => true,
-            Self::File { name, .. } => name == BUILT_IN_NAME,
-            Self::CommandLine | Self::Environment { .. } => false,
-        }
-    }
 }
 
 impl fmt::Display for Origin {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
-use super::{ClusterNode, Entry, Value};
+use super::{BUILT_IN_NAME, ClusterNode, Entry, Value, problem::Origin};
 
 /// Everything that can be set.
 #[derive(Clone, Debug)]
@@ -203,11 +203,16 @@ impl Config {
             cluster: Cluster::take(&mut values),
             node: Node::take(&mut values),
         };
-        let is_nobodys = |path| {
-            let mut entries = entries.iter();
-            entries.any(|entry| entry.setting.path == path && entry.origin.is_nobody())
+        // The built-in file says what the default is.
+        let is_default = |origin: &Origin| match origin {
+            Origin::Default => true,
+            Origin::File { name, .. } => name == BUILT_IN_NAME,
+            Origin::CommandLine | Origin::Environment { .. } => false,
         };
-        config.listen_as_listed(is_nobodys("node.address"));
+        let has_default_address = entries
+            .iter()
+            .any(|entry| entry.setting.path == "node.address" && is_default(&entry.origin));
+        config.listen_as_listed(has_default_address);
         assert!(
             values.0.is_empty(),
             "settings that nothing reads: {:?}",
