@@ -2,9 +2,9 @@
 //!
 //! Every shard of a node has a link of its own to every other node and sends over that one only; what it is
 //! sent comes in over links that the other nodes have made. Threads of their own make links: one for each
-//! other node dials ([`dial`](self)), one listens. A link that is made, both ends having proved that they
-//! belong to the cluster, goes to its shard, whose [`Links`] reads and writes it. A node that cannot be
-//! reached, a stranger, or one of another cluster costs the shards nothing.
+//! other node dials, one listens. A link that is made, both ends having proved that they belong to the
+//! cluster, goes to its shard, whose [`Links`] reads and writes it. A node that cannot be reached, a stranger,
+//! or one of another cluster costs the shards nothing.
 
 mod complaints;
 mod dial;
