@@ -3,7 +3,7 @@
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::ops::Bound;
 
-use wire::{Incarnation, Offset, Op, PartitionKey};
+use wire::{ConsensusGroup, Incarnation, Offset, Op, PartitionKey};
 
 use crate::{
     Absent, Damage, DataConfig, DataSnapshot, GroupSnapshot, PartitionSnapshot, SNAPSHOT_VERSION,
@@ -13,7 +13,7 @@ use crate::{
     offsets::Offsets,
     producers::Producers,
     record::Records,
-    segments::Segments,
+    segments::{Mark, Segments, TrackedSegment},
     tail::Tail,
 };
 
@@ -129,6 +129,12 @@ impl DataGroup {
     #[must_use]
     pub fn digest(&self) -> u128 {
         self.snapshot().digest()
+    }
+
+    /// Which data group it is.
+    #[must_use]
+    pub const fn group(&self) -> ConsensusGroup {
+        self.config.group
     }
 
     /// The last op applied.
@@ -247,6 +253,25 @@ impl DataGroup {
         partition
             .map(|partition| partition.segments.snapshot())
             .unwrap_or_default()
+    }
+
+    /// The end of a segment, if it is here and not damaged.
+    #[must_use]
+    pub fn end_of_segment(&self, segment: SegmentId) -> Option<Mark> {
+        let tracked = self.tracked(segment)?;
+        Some(Mark::end_of(&tracked.segment))
+    }
+
+    /// How many bytes of a segment are in its file, if it is here and not damaged.
+    #[must_use]
+    pub fn written_of_segment(&self, segment: SegmentId) -> Option<u64> {
+        Some(self.tracked(segment)?.written.position)
+    }
+
+    fn tracked(&self, id: SegmentId) -> Option<&TrackedSegment> {
+        let partition = self.partition(id.partition, id.incarnation).ok()?;
+        let is_sound = id.group == self.config.group && !partition.damage.contains_key(&id.base);
+        partition.segments.find(id.base).filter(|_| is_sound)
     }
 
     /// Takes in what a scan of a segment has found: its index, or its damage, which takes the partition

@@ -10,7 +10,7 @@ use wire::{
     BatchHeader, DecodeError, Offset, PartitionKey, Problem, Reader, Timestamp, Writer, checksum64,
 };
 
-use crate::{Segment, SegmentId};
+use crate::{Mark, Segment, SegmentId};
 
 /// Bytes of a segment between two entries, at least; less than one batch more.
 pub(crate) const INDEX_INTERVAL: u64 = 64 * 1024;
@@ -75,6 +75,16 @@ impl Index {
             covered: 0,
             next: base,
             checksum: 0,
+        }
+    }
+
+    /// Of a segment whose beginning, up to `mark`, is not looked at: without entries for it.
+    pub(crate) const fn behind(mark: Mark) -> Self {
+        Self {
+            entries: Vec::new(),
+            covered: mark.position,
+            next: mark.next,
+            checksum: mark.checksum,
         }
     }
 

@@ -49,6 +49,7 @@ pub use record::{EpochHolder, Grant, GroupRecord, PollRight, StartAt};
 pub use request::{DataRequest, REQUESTS_VERSION, decode_requests, encode_requests};
 pub use result::{Absent, Applied, DataResult, Refusal};
 pub use segment::{Segment, SegmentChange, SegmentFile, SegmentId};
+pub use segments::Mark;
 pub use snapshot::{
     DataSnapshot, GroupSnapshot, PartitionSnapshot, ProducerSnapshot, SNAPSHOT_VERSION,
     SnapshotError, files_at,

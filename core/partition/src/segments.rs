@@ -12,15 +12,15 @@ pub(crate) struct Segments {
     list: VecDeque<TrackedSegment>,
 }
 
-/// The end of a batch in its segment.
+/// The end of a batch in its segment: names everything before it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub struct Mark {
     /// Its position.
-    pub(crate) position: u64,
+    pub position: u64,
     /// The offset after the last message.
-    pub(crate) next: Offset,
+    pub next: Offset,
     /// The chain up to here.
-    pub(crate) checksum: u64,
+    pub checksum: u64,
 }
 
 /// A segment and how much of it this node has written.
@@ -193,7 +193,8 @@ impl Segments {
 
 impl Mark {
     /// The end of the segment as it is now.
-    pub(crate) const fn end_of(segment: &Segment) -> Self {
+    #[must_use]
+    pub const fn end_of(segment: &Segment) -> Self {
         Self {
             position: segment.length,
             next: segment.next(),

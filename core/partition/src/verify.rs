@@ -132,6 +132,23 @@ impl Scan {
         Self::resume(file.id, index, Mark::end_of(&file.segment))
     }
 
+    /// Of the rest of a segment, whose beginning up to `mark` is known to be right. What it finds is no index
+    /// to be kept.
+    #[must_use]
+    pub const fn behind(file: &SegmentFile, mark: Mark) -> Self {
+        Self::resume(file.id, Index::behind(mark), Mark::end_of(&file.segment))
+    }
+
+    /// How far the segment was judged, and found to be right so far.
+    #[must_use]
+    pub const fn reached(&self) -> Mark {
+        Mark {
+            position: self.index.covered(),
+            next: self.index.next(),
+            checksum: self.index.checksum(),
+        }
+    }
+
     /// From where `index` ends, up to `end`.
     pub(crate) const fn resume(id: SegmentId, index: Index, end: Mark) -> Self {
         Self {

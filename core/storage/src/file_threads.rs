@@ -18,7 +18,7 @@ use std::{
 use bytes::Bytes;
 use wire::{ConsensusGroup, Incarnation, Op, PartitionKey};
 
-use crate::{Error, FileKind, SegmentName, Segments, Snapshots};
+use crate::{Error, FileKind, SegmentName, Segments, SnapshotRange, Snapshots};
 
 /// Makes the bytes of a snapshot, on the thread that writes it.
 type Encode = Box<dyn FnOnce() -> Vec<u8> + Send>;
@@ -83,6 +83,19 @@ pub enum Job {
         /// The segments.
         segments: Vec<SegmentName>,
     },
+    /// Read a range of a snapshot.
+    ReadSnapshot {
+        /// Returned by [`Done::SnapshotRead`].
+        ticket: u64,
+        /// The consensus group.
+        group: ConsensusGroup,
+        /// The op that it was taken after.
+        op: Op,
+        /// The first byte.
+        position: u64,
+        /// Bytes.
+        length: u64,
+    },
     /// Write a snapshot.
     Snapshot {
         /// The consensus group.
@@ -113,6 +126,13 @@ pub enum Done {
     Flushed {
         /// The ticket.
         ticket: u64,
+    },
+    /// A range of a snapshot was read, or not.
+    SnapshotRead {
+        /// The ticket.
+        ticket: u64,
+        /// The range, or why it cannot be had.
+        result: Result<SnapshotRange, Error>,
     },
     /// The snapshot is on the disk.
     SnapshotWritten {
@@ -219,6 +239,7 @@ impl FileThreads {
             Job::Append { .. }
             | Job::WriteIndex { .. }
             | Job::Read { .. }
+            | Job::ReadSnapshot { .. }
             | Job::Flush { .. }
             | Job::Snapshot { .. } => {}
         }
@@ -251,7 +272,7 @@ impl Job {
             | Self::WriteIndex { .. }
             | Self::Delete { .. }
             | Self::DeletePartition { .. } => Role::Write,
-            Self::Read { .. } => Role::Read,
+            Self::Read { .. } | Self::ReadSnapshot { .. } => Role::Read,
             Self::Flush { .. } | Self::Snapshot { .. } => Role::Flush,
         }
     }
@@ -265,6 +286,7 @@ impl std::fmt::Debug for Job {
             Self::Delete { .. } => "Delete",
             Self::DeletePartition { .. } => "DeletePartition",
             Self::Read { .. } => "Read",
+            Self::ReadSnapshot { .. } => "ReadSnapshot",
             Self::Flush { .. } => "Flush",
             Self::Snapshot { .. } => "Snapshot",
         })
@@ -316,6 +338,7 @@ fn delete_early(segments: &mut Segments, job: &Job) -> Result<(), Error> {
         Job::Append { .. }
         | Job::WriteIndex { .. }
         | Job::Read { .. }
+        | Job::ReadSnapshot { .. }
         | Job::Flush { .. }
         | Job::Snapshot { .. } => Ok(()),
     }
@@ -392,15 +415,8 @@ impl Worker {
                     .delete_partition(group, &partition, incarnation)?;
                 Ok(Some(ticket))
             }
-            Job::Read {
-                ticket,
-                segment,
-                kind,
-                position,
-                length,
-            } => {
-                let result = self.segments.read(&segment, kind, position, length);
-                (self.answer)(Done::Read { ticket, result });
+            Job::Read { .. } | Job::ReadSnapshot { .. } => {
+                self.read(job);
                 Ok(None)
             }
             Job::Flush { ticket, segments } => {
@@ -410,6 +426,38 @@ impl Worker {
             }
             Job::Snapshot { group, op, encode } => self.write_snapshot(group, op, encode),
         }
+    }
+
+    fn read(&mut self, job: Job) {
+        let done = match job {
+            Job::Read {
+                ticket,
+                segment,
+                kind,
+                position,
+                length,
+            } => {
+                let result = self.segments.read(&segment, kind, position, length);
+                Done::Read { ticket, result }
+            }
+            Job::ReadSnapshot {
+                ticket,
+                group,
+                op,
+                position,
+                length,
+            } => {
+                let result = self.snapshots.read_range(group, op, position, length);
+                Done::SnapshotRead { ticket, result }
+            }
+            Job::Append { .. }
+            | Job::WriteIndex { .. }
+            | Job::Delete { .. }
+            | Job::DeletePartition { .. }
+            | Job::Flush { .. }
+            | Job::Snapshot { .. } => unreachable!("it reads nothing"),
+        };
+        (self.answer)(done);
     }
 
     /// Appends as soon as there is space; whether it has.

@@ -29,5 +29,5 @@ pub use paths::SegmentName;
 pub use priority::{Priority, raise as raise_priority};
 pub use probe::{FlushProbe, probe_flush};
 pub use segments::{FileKind, Segments};
-pub use snapshots::{Snapshot, Snapshots};
+pub use snapshots::{Snapshot, SnapshotRange, Snapshots};
 pub use space::free_space;

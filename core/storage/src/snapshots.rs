@@ -1,7 +1,8 @@
 //! Snapshots of consensus groups: `group-<g>/snapshot-<op>`, checksummed; two are kept.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::{Read, Seek, SeekFrom},
     path::{Path, PathBuf},
 };
 
@@ -30,6 +31,17 @@ pub struct Snapshot {
     pub op: Op,
     /// What was written.
     pub payload: Bytes,
+}
+
+/// A range of a snapshot, and what the file says of the whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotRange {
+    /// Bytes of the payload.
+    pub size: u64,
+    /// XXH3-128 of the payload. It is not compared with it: that takes all of it.
+    pub checksum: u128,
+    /// The bytes of the range; fewer at the end of the payload.
+    pub bytes: Bytes,
 }
 
 /// The snapshots of one data directory.
@@ -67,6 +79,37 @@ impl Snapshots {
             fs::remove_file(&path).map_err(Error::io("delete", &path))?;
         }
         Ok(())
+    }
+
+    /// Reads a range of a snapshot's payload.
+    ///
+    /// # Errors
+    /// When it is not there, or not what was written as far as its header tells.
+    pub fn read_range(
+        &self,
+        group: ConsensusGroup,
+        op: Op,
+        position: u64,
+        length: u64,
+    ) -> Result<SnapshotRange, Error> {
+        let path = path_of(&group_directory(&self.data, group), op);
+        let mut file = File::open(&path).map_err(Error::io("open", &path))?;
+        let mut header = vec![0; HEADER_SIZE];
+        file.read_exact(&mut header)
+            .map_err(Error::io("read", &path))?;
+        let (size, checksum) = read_header(&mut Bytes::from(header), &path, group, op)?;
+        let left = size.saturating_sub(position);
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(HEADER_SIZE as u64 + position.min(size)))
+            .map_err(Error::io("read", &path))?;
+        file.take(length.min(left))
+            .read_to_end(&mut bytes)
+            .map_err(Error::io("read", &path))?;
+        Ok(SnapshotRange {
+            size,
+            checksum,
+            bytes: bytes.into(),
+        })
     }
 
     /// The newest snapshot of a group that can be read, and what is wrong with newer ones.
@@ -125,19 +168,34 @@ fn read(path: &Path, group: ConsensusGroup, op: Op) -> Result<Snapshot, Error> {
         return Err(damaged("it is cut short"));
     }
     let mut header = bytes.split_to(HEADER_SIZE);
+    let (size, checksum) = read_header(&mut header, path, group, op)?;
+    if size != bytes.len() as u64 {
+        return Err(damaged("it is cut short"));
+    }
+    if checksum != checksum128(&bytes) {
+        return Err(damaged("it does not match its checksum"));
+    }
+    Ok(Snapshot { op, payload: bytes })
+}
+
+/// Size and checksum of the payload, if the header is that of this snapshot.
+fn read_header(
+    header: &mut Bytes,
+    path: &Path,
+    group: ConsensusGroup,
+    op: Op,
+) -> Result<(u64, u128), Error> {
+    let damaged = |problem: &str| Error::Damaged {
+        path: path.to_path_buf(),
+        problem: problem.into(),
+    };
     if header.get_u64_le() != MAGIC {
         return Err(damaged("it is no snapshot"));
     }
     if (header.get_u64_le(), header.get_u64_le()) != (u64::from(group.0), op.0) {
         return Err(damaged("it belongs to another group or op"));
     }
-    if header.get_u64_le() != bytes.len() as u64 {
-        return Err(damaged("it is cut short"));
-    }
-    if header.get_u128_le() != checksum128(&bytes) {
-        return Err(damaged("it does not match its checksum"));
-    }
-    Ok(Snapshot { op, payload: bytes })
+    Ok((header.get_u64_le(), header.get_u128_le()))
 }
 
 #[cfg(test)]
@@ -166,6 +224,31 @@ mod tests {
             })
         );
         assert!(damaged.is_empty());
+    }
+
+    #[test]
+    fn ranges_of_a_snapshot_are_read_for_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let snapshots = Snapshots::new(directory.path());
+        snapshots.write(GROUP, Op(7), b"0123456789").unwrap();
+        let range = |position, length| snapshots.read_range(GROUP, Op(7), position, length);
+        let whole = SnapshotRange {
+            size: 10,
+            checksum: checksum128(b"0123456789"),
+            bytes: "0123456789".into(),
+        };
+        assert_eq!(range(0, 99).unwrap(), whole);
+        assert_eq!(range(3, 4).unwrap().bytes, "3456");
+        for (position, length) in [(0, 0), (10, 5), (u64::MAX, u64::MAX)] {
+            assert_eq!(range(position, length).unwrap().bytes, "");
+        }
+        let missing = snapshots.read_range(GROUP, Op(8), 0, 1).unwrap_err();
+        assert!(missing.is_missing(), "{missing}");
+        let path = path_of(&group_directory(directory.path(), GROUP), Op(7));
+        for damage in [&b""[..], b"short", &[0; HEADER_SIZE + 3]] {
+            fs::write(&path, damage).unwrap();
+            range(0, 1).unwrap_err();
+        }
     }
 
     #[test]
