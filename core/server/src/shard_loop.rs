@@ -15,9 +15,9 @@ use network::{
 use partition::SegmentChange;
 use shard::{
     ConnectionId, DiskSpace, Effect, GroupSnapshot, GroupStart, Input, IoTicket, MeshMessage, Note,
-    PeerMessage, Shard, StateSnapshot,
+    PeerMessage, Shard, SnapshotPart, StateSnapshot,
 };
-use storage::{Done, FileThreads, Job, JournalHandle, SegmentName, Segments};
+use storage::{Done, FileThreads, Job, JournalHandle, SegmentName, Segments, SnapshotRange};
 use wire::{ConsensusGroup, Op, ReplicaId, ShardId, Time, Timestamp};
 
 use crate::{
@@ -72,6 +72,8 @@ pub(crate) enum Outside {
         /// The prepare.
         prepare: Option<vsr::Prepare>,
     },
+    /// A snapshot of another node, if it is one.
+    Decoded(IoTicket, Option<Box<GroupSnapshot>>),
     /// The process is to end.
     Stop,
     /// All shards have stopped: none asks another for anything any more.
@@ -371,6 +373,9 @@ impl ShardLoop {
             Outside::Password(ticket, PasswordAnswer::Hashed { phc }) => {
                 shard.handle(now, Input::PasswordHashed { ticket, phc });
             }
+            Outside::Decoded(ticket, snapshot) => {
+                shard.handle(now, Input::SnapshotDecoded { ticket, snapshot });
+            }
             Outside::Disk(space) => shard.handle(now, Input::Disk(space)),
             Outside::PeerUp(node) => shard.handle(now, Input::PeerUp { node }),
             Outside::PeerDown(node) => shard.handle(now, Input::PeerDown { node }),
@@ -434,27 +439,14 @@ impl ShardLoop {
             } => self.read_prepare((group, op, checksum), to),
             Effect::Journal(record) => self.records.push(record),
             Effect::Change { ticket, change } => self.change(change_job(ticket, change)),
-            Effect::Read {
-                ticket,
-                segment,
-                file,
-                position,
-                length,
-            } => self.files.submit(Job::Read {
-                ticket: ticket.0,
-                segment: names::segment(segment),
-                kind: names::file_kind(file),
-                position,
-                length,
-            }),
-            Effect::Flush { ticket, segments } => {
-                let segments = segments.into_iter().map(names::segment).collect();
-                self.files.submit(Job::Flush {
-                    ticket: ticket.0,
-                    segments,
-                });
+            Effect::Read { .. }
+            | Effect::Flush { .. }
+            | Effect::WriteSnapshot { .. }
+            | Effect::ReadSnapshot { .. } => self.files.submit(file_job(effect)),
+            Effect::DecodeSnapshot { ticket, bytes, .. } => {
+                let snapshot = decode_snapshot(&bytes);
+                self.inbox_sender.send(Outside::Decoded(ticket, snapshot));
             }
-            Effect::WriteSnapshot { snapshot } => self.files.submit(snapshot_job(snapshot)),
             Effect::CheckPassword {
                 ticket,
                 password,
@@ -652,7 +644,49 @@ fn done_input(done: Done) -> Input {
         Done::Flushed { ticket } => Input::Flushed {
             ticket: IoTicket(ticket),
         },
+        Done::SnapshotRead { ticket, result } => Input::SnapshotRead {
+            ticket: IoTicket(ticket),
+            part: snapshot_part(result),
+        },
         Done::SnapshotWritten { group, op } => Input::SnapshotWritten { group, op },
+    }
+}
+
+/// A job of the threads that read files and flush them.
+fn file_job(effect: Effect) -> Job {
+    match effect {
+        Effect::Read {
+            ticket,
+            segment,
+            file,
+            position,
+            length,
+        } => Job::Read {
+            ticket: ticket.0,
+            segment: names::segment(segment),
+            kind: names::file_kind(file),
+            position,
+            length,
+        },
+        Effect::Flush { ticket, segments } => Job::Flush {
+            ticket: ticket.0,
+            segments: segments.into_iter().map(names::segment).collect(),
+        },
+        Effect::WriteSnapshot { snapshot } => snapshot_job(snapshot),
+        Effect::ReadSnapshot {
+            ticket,
+            group,
+            op,
+            position,
+            length,
+        } => Job::ReadSnapshot {
+            ticket: ticket.0,
+            group,
+            op,
+            position,
+            length,
+        },
+        other => unreachable!("no file is read or flushed for {other:?}"),
     }
 }
 
@@ -689,6 +723,34 @@ fn change_job(ticket: IoTicket, change: SegmentChange) -> Job {
             incarnation,
         },
     }
+}
+
+/// A snapshot that is gone is no error: a newer one has taken its place.
+fn snapshot_part(result: Result<SnapshotRange, storage::Error>) -> Option<SnapshotPart> {
+    match result {
+        Ok(SnapshotRange {
+            size,
+            checksum,
+            bytes,
+        }) => Some(SnapshotPart {
+            size,
+            checksum,
+            bytes,
+        }),
+        Err(error) => {
+            if !error.is_missing() {
+                tracing::error!("{error}");
+            }
+            None
+        }
+    }
+}
+
+fn decode_snapshot(bytes: &Bytes) -> Option<Box<GroupSnapshot>> {
+    let decoded = rmp_serde::from_slice(bytes);
+    decoded
+        .inspect_err(|error| tracing::warn!("another node's snapshot cannot be read: {error}"))
+        .ok()
 }
 
 fn snapshot_job(snapshot: Box<GroupSnapshot>) -> Job {

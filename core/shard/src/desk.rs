@@ -63,6 +63,8 @@ pub(crate) struct Desk {
     pub(crate) touched: BTreeSet<(PartitionKey, ConsumerGroupId)>,
     /// Partitions that have begun, or are gone.
     pub(crate) begun: BTreeSet<PartitionKey>,
+    /// Groups that need a checkpoint which contains this op, and a node that has one.
+    pub(crate) fetches: Vec<(ConsensusGroup, Op, ReplicaId)>,
     records: u64,
     prepares: VecDeque<(Ticket, Written)>,
     superblocks: VecDeque<(Ticket, Written)>,
@@ -89,6 +91,7 @@ impl Desk {
             grown: BTreeSet::new(),
             touched: BTreeSet::new(),
             begun: BTreeSet::new(),
+            fetches: Vec::new(),
             records: 0,
             prepares: VecDeque::new(),
             superblocks: VecDeque::new(),
@@ -230,6 +233,15 @@ impl Desk {
             | SegmentChange::Delete { .. }
             | SegmentChange::DeletePartition { .. } => None,
         };
+        self.push_change(change, appended);
+    }
+
+    /// Hands a change to the shell that no state of this node asks for: what another node's state rests on.
+    pub(crate) fn change_fetched(&mut self, change: SegmentChange) {
+        self.push_change(change, None);
+    }
+
+    fn push_change(&mut self, change: SegmentChange, appended: Option<(SegmentId, u64)>) {
         let ticket = self.next_io_ticket();
         self.changes.push_back(PendingChange { ticket, appended });
         self.push(Effect::Change { ticket, change });

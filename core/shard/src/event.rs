@@ -9,7 +9,10 @@ use journal::{Progress, Record};
 use partition::{DataSnapshot, FileKind, SegmentChange, SegmentId};
 use wire::{ConsensusGroup, DecodeError, FrameHeader, GroupPrimary, Op, ReplicaId, ShardId};
 
-use crate::work::{Answer, Origin, Work};
+use crate::{
+    transfer::{SnapshotPart, TransferMessage},
+    work::{Answer, Origin, Work},
+};
 
 /// A connection of this shard; never reused while the process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -119,6 +122,20 @@ pub enum Input {
         group: ConsensusGroup,
         /// The op of the snapshot.
         op: Op,
+    },
+    /// An [`Effect::ReadSnapshot`] ended.
+    SnapshotRead {
+        /// The read.
+        ticket: IoTicket,
+        /// What was read; none when there is no such snapshot any more, or it is damaged.
+        part: Option<SnapshotPart>,
+    },
+    /// An [`Effect::DecodeSnapshot`] ended.
+    SnapshotDecoded {
+        /// The request.
+        ticket: IoTicket,
+        /// The snapshot; none when the bytes are none.
+        snapshot: Option<Box<GroupSnapshot>>,
     },
     /// An [`Effect::CheckPassword`] ended.
     PasswordChecked {
@@ -245,6 +262,28 @@ pub enum Effect {
         /// The snapshot.
         snapshot: Box<GroupSnapshot>,
     },
+    /// Read a range of a snapshot, as [`Effect::WriteSnapshot`] has written it, for another node.
+    ReadSnapshot {
+        /// Reported back by [`Input::SnapshotRead`].
+        ticket: IoTicket,
+        /// The consensus group.
+        group: ConsensusGroup,
+        /// The op of the snapshot.
+        op: Op,
+        /// The first byte.
+        position: u64,
+        /// Bytes; none to learn of size and checksum only.
+        length: u64,
+    },
+    /// Make a snapshot of what another node's [`Effect::ReadSnapshot`] has read. The bytes are from outside.
+    DecodeSnapshot {
+        /// Reported back by [`Input::SnapshotDecoded`].
+        ticket: IoTicket,
+        /// The consensus group.
+        group: ConsensusGroup,
+        /// The whole snapshot.
+        bytes: Bytes,
+    },
     /// Check a password against a PHC string, off the shard.
     CheckPassword {
         /// Reported back by [`Input::PasswordChecked`].
@@ -335,6 +374,13 @@ pub enum PeerMessage {
     Commits(Vec<(ConsensusGroup, vsr::Commit)>),
     /// Answers it, group by group.
     CommitOks(Vec<(ConsensusGroup, vsr::CommitOk)>),
+    /// The state of a consensus group, for a node that cannot catch up otherwise.
+    Transfer {
+        /// The group.
+        group: ConsensusGroup,
+        /// The message.
+        message: TransferMessage,
+    },
     /// Work for a group that the receiver leads, as far as the sender knows.
     Work {
         /// Where the answer goes: the sender's shard that forwards it.
@@ -373,9 +419,10 @@ impl PeerMessage {
     pub fn by_shard(self, replica_count: u8, shard_count: u16) -> Vec<(ShardId, Self)> {
         let of_group = |group| crate::shard_of_group(group, replica_count, shard_count);
         let shard = match &self {
-            Self::Replica { group, .. } | Self::Work { group, .. } | Self::Hurry { group, .. } => {
-                of_group(*group)
-            }
+            Self::Replica { group, .. }
+            | Self::Transfer { group, .. }
+            | Self::Work { group, .. }
+            | Self::Hurry { group, .. } => of_group(*group),
             Self::Commits(_) | Self::CommitOks(_) if shard_count == 1 => ShardId(0),
             Self::Commits(commits) => {
                 let parts = by_shard(commits, of_group);

@@ -108,6 +108,13 @@ impl Shard {
         }
     }
 
+    pub(crate) fn member_mut(&mut self, group: ConsensusGroup) -> Option<&mut Member> {
+        match group {
+            ConsensusGroup::METADATA => self.metadata.as_mut().map(|host| &mut host.member),
+            _ => self.data.get_mut(&group).map(|host| &mut host.member),
+        }
+    }
+
     /// Sends work to the node that leads its group, or refuses it when nobody does. Returns what is to be
     /// done here.
     pub(crate) fn pass_on(&mut self, origin: Origin, work: Work) -> Option<Work> {
@@ -256,6 +263,7 @@ impl Shard {
                     self.on_replica(from, group, vsr::Message::CommitOk(ok));
                 }
             }
+            PeerMessage::Transfer { group, message } => self.on_transfer(from, group, message),
             PeerMessage::Work {
                 origin, mut work, ..
             } => {

@@ -29,6 +29,7 @@ mod hand_over;
 mod heartbeats;
 mod held;
 mod host;
+mod inspect;
 mod liveness;
 mod mutation;
 mod offset_requests;
@@ -41,6 +42,7 @@ mod scrub;
 mod shard;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod verify;
 mod work;
 
@@ -54,6 +56,7 @@ pub use held::Held;
 pub use liveness::Sign;
 pub use peer_codec::PEER_VERSION;
 pub use shard::{GroupStart, Shard, StartError};
+pub use transfer::{FilePart, SnapshotOffer, SnapshotPart, TransferFile, TransferMessage};
 pub use wire::ShardId;
 pub use work::{
     Answer, AttachWork, Caller, CatalogWork, GroupReader, GroupStanding, GroupWrite,

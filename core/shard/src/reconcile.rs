@@ -306,7 +306,7 @@ impl Shard {
         }
     }
 
-    fn on_session_ended(&mut self, session: SessionNumber, reason: EvictionReason) {
+    pub(crate) fn on_session_ended(&mut self, session: SessionNumber, reason: EvictionReason) {
         let event = Event::Evicted(reason);
         for connection in self.connections.unbind(session) {
             // Who logs out learns it from the reply.

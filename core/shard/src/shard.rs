@@ -28,6 +28,7 @@ use crate::{
     pending::Pending,
     poll::{DataHosts, Polls, Surroundings},
     scrub::Scrub,
+    transfer::Transfers,
     verify::Verifier,
     work::{GroupWrite, Origin, Slot, Work},
 };
@@ -102,8 +103,9 @@ pub struct Shard {
     signs: Signs,
     /// Events that a connection gets after the reply that it waits for.
     pub(crate) delayed: BTreeMap<ConnectionId, Event>,
-    verifier: Verifier,
+    pub(crate) verifier: Verifier,
     scrub: Scrub,
+    pub(crate) transfers: Transfers,
     pub(crate) counters: Counters,
     /// Gives the next partition to a batch that names none.
     pub(crate) turn: u32,
@@ -158,6 +160,7 @@ impl Shard {
             delayed: BTreeMap::new(),
             verifier: Verifier::default(),
             scrub: Scrub::new(config.scrub_rate),
+            transfers: Transfers::default(),
             counters: Counters::default(),
             turn: 0,
             disk: DiskSpace::default(),
@@ -195,7 +198,9 @@ impl Shard {
                 .expect("a cluster has 1, 3 or 5 nodes"),
             clients_max: self.config.clients_max as usize,
         };
-        let member = Member::new(group, Replica::new(config, recovered));
+        let snapshot = recovered.checkpoint.as_ref().map_or(Op(0), |it| it.op);
+        let mut member = Member::new(group, Replica::new(config, recovered));
+        member.snapshot = snapshot;
         let wrong = |reason| StartError::Snapshot { group, reason };
         match state {
             None if group == ConsensusGroup::METADATA => {
@@ -242,14 +247,14 @@ impl Shard {
         self.data.insert(group, host);
     }
 
-    const fn catalog_config(&self) -> CatalogConfig {
+    pub(crate) const fn catalog_config(&self) -> CatalogConfig {
         CatalogConfig {
             data_groups: self.config.data_groups,
             limits: self.config.catalog_limits,
         }
     }
 
-    const fn data_config(&self, group: ConsensusGroup) -> DataConfig {
+    pub(crate) const fn data_config(&self, group: ConsensusGroup) -> DataConfig {
         DataConfig {
             segment_size: self.config.segment_size,
             tail_budget: self.config.tail_budget,
@@ -311,10 +316,10 @@ impl Shard {
             },
             Input::Changed { through } => self.on_changed(through),
             Input::Read { ticket, result } => self.on_read(ticket, result.ok().as_ref()),
-            Input::Flushed { ticket } => {
-                for host in self.data.values_mut() {
-                    host.checkpoints.on_flushed(&mut self.desk, ticket);
-                }
+            Input::Flushed { ticket } => self.on_flushed(ticket),
+            Input::SnapshotRead { ticket, part } => self.on_snapshot_read(ticket, part),
+            Input::SnapshotDecoded { ticket, snapshot } => {
+                self.on_snapshot_decoded(ticket, snapshot);
             }
             Input::SnapshotWritten { group, op } => self.on_snapshot_written(group, op),
             Input::PasswordChecked {
@@ -355,7 +360,9 @@ impl Shard {
     /// Goes about everything that needs nothing from outside.
     pub(crate) fn run(&mut self) {
         loop {
-            if let Some((op, changes)) = self.desk.published.pop_front() {
+            if let Some((group, at_least, from)) = self.desk.fetches.pop() {
+                self.begin_fetch(group, at_least, from);
+            } else if let Some((op, changes)) = self.desk.published.pop_front() {
                 self.on_changes(op, &changes);
             } else if let Some((origin, work)) = self.work.pop_front() {
                 self.execute(origin, work);
@@ -497,9 +504,20 @@ impl Shard {
         for host in self.data.values_mut() {
             host.checkpoints.on_changed(&mut self.desk, through);
         }
+        self.changed_for_fetches(through);
+    }
+
+    fn on_flushed(&mut self, ticket: crate::IoTicket) {
+        for host in self.data.values_mut() {
+            host.checkpoints.on_flushed(&mut self.desk, ticket);
+        }
+        self.flushed_for_fetches(ticket);
     }
 
     fn on_read(&mut self, ticket: crate::IoTicket, bytes: Option<&Bytes>) {
+        if self.on_part_read(ticket, bytes) {
+            return;
+        }
         let (polls, mut around) = self.polls_and_surroundings();
         if polls.on_read(&mut around, ticket, bytes) {
             return;
@@ -512,6 +530,9 @@ impl Shard {
     }
 
     fn on_snapshot_written(&mut self, group: ConsensusGroup, op: Op) {
+        if self.install_fetched(group, op) {
+            return;
+        }
         match &mut self.metadata {
             Some(host) if group == ConsensusGroup::METADATA => {
                 host.on_snapshot_written(&mut self.desk, op);
@@ -794,6 +815,7 @@ impl Shard {
             self.scrub.on_time(&self.data, &mut self.desk);
         }
         self.expire_forwards();
+        self.watch_fetches();
         self.hand_overs.on_time(now);
         if !self.parked.is_empty() {
             self.expire_parked();
@@ -860,8 +882,10 @@ impl Shard {
     }
 
     fn on_projection(&mut self, projection: Projection) {
-        self.projection = projection;
-        self.projection_known = true;
+        let before = core::mem::replace(&mut self.projection, projection);
+        if core::mem::replace(&mut self.projection_known, true) {
+            self.on_metadata_replaced(&before);
+        }
         self.reconcile_all();
         self.reconcile_all_groups();
         self.unpark();
@@ -944,36 +968,5 @@ impl Shard {
     #[must_use]
     pub fn is_out_of_service(&self, group: ConsensusGroup) -> bool {
         self.member(group).is_some_and(Member::is_out_of_service)
-    }
-
-    /// The last op that a group of this shard has applied: for checks between replicas.
-    #[must_use]
-    pub fn applied_point(&self, group: ConsensusGroup) -> Option<vsr::ChainPoint> {
-        self.member(group)
-            .map(|member| member.replica.applied_point())
-    }
-
-    /// The view of a group of this shard.
-    #[must_use]
-    pub fn view(&self, group: ConsensusGroup) -> Option<wire::View> {
-        self.member(group).map(|member| member.replica.view())
-    }
-
-    /// The metadata op up to which this shard knows the metadata: what it serves rests on that.
-    #[must_use]
-    pub const fn metadata_applied(&self) -> Op {
-        self.projection.applied()
-    }
-
-    /// The metadata state machine, where this shard hosts it: for checks between replicas.
-    #[must_use]
-    pub fn catalog(&self) -> Option<&Catalog> {
-        self.metadata.as_ref().map(|host| &host.catalog)
-    }
-
-    /// The state machine of a data group of this shard: for checks between replicas.
-    #[must_use]
-    pub fn data_group(&self, group: ConsensusGroup) -> Option<&DataGroup> {
-        self.data.get(&group).map(|host| &host.state)
     }
 }

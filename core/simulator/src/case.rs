@@ -84,6 +84,7 @@ const KINDS: &[(&str, LeaveOut)] = &[
     ("drift", |it| it.faults.drift = 0),
     ("cuts", |it| it.faults.cut = 0),
     ("pauses", |it| it.peers.pause = 0),
+    ("checkpoints", |it| it.peers.checkpoint = 0),
     ("peer-cuts", |it| it.peers.cut = 0),
     ("peer-losses", |it| it.peers.loss = 0),
     ("peer-repeats", |it| it.peers.repeats = 0),

@@ -121,6 +121,14 @@ counts! {
     views_entered,
     /// Prepares read from a journal for another node.
     prepares_read,
+    /// Checkpoints wanted of other nodes.
+    checkpoints_wanted,
+    /// Checkpoints of other nodes installed.
+    checkpoints_installed,
+    /// Parts of segments and snapshots sent to other nodes.
+    parts_sent,
+    /// Journals whose older part is in the checkpoints of a majority.
+    recyclings_checked,
     /// Connections paused by a shard.
     connections_paused,
     /// Bad frames sent.

@@ -106,6 +106,8 @@ pub(crate) enum Fault {
     PeerCut,
     /// The shards of a node stand still.
     Pause,
+    /// The journals need room.
+    Checkpoint,
     /// Somebody sets the wall clock.
     Jump,
     /// Somebody sends bytes that are no frame, or repeats somebody's command.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use shard::PeerMessage;
+use shard::{PeerMessage, TransferMessage};
 use wire::{DecodeError, FrameHeader, PEER_FRAME_SIZE_MAX};
 
 use crate::{
@@ -74,8 +74,19 @@ impl Peers {
         run.counts.peer_messages += 1;
         let is_between_replicas = matches!(
             message,
-            PeerMessage::Replica { .. } | PeerMessage::Commits(_) | PeerMessage::CommitOks(_)
+            PeerMessage::Replica { .. }
+                | PeerMessage::Commits(_)
+                | PeerMessage::CommitOks(_)
+                | PeerMessage::Transfer { .. }
         );
+        let is_part = matches!(
+            message,
+            PeerMessage::Transfer {
+                message: TransferMessage::Part { .. },
+                ..
+            }
+        );
+        run.counts.parts_sent += u64::from(is_part);
         let frame = FrameHeader::peer(0).frame_of_parts(message.encode());
         let frame = Bytes::from(frame.concat());
         run.counts.peer_bytes += frame.len() as u64;

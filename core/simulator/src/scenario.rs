@@ -117,6 +117,8 @@ pub(crate) struct PeerFaults {
     pub(crate) pause: u64,
     /// How many of a thousand frames arrive as other bytes.
     pub(crate) garble: u64,
+    /// Mean nanoseconds between two times that all are to take a checkpoint of some group, 0 for never.
+    pub(crate) checkpoint: u64,
 }
 
 /// What a client does.
@@ -161,8 +163,8 @@ impl Scenario {
         }
     }
 
-    /// The same for several nodes. Nothing rots, and no journal is recycled: a replica whose part of it is
-    /// lost would need a checkpoint of another one.
+    /// The same for several nodes. Nothing rots. A node that is behind has room for what the others keep for
+    /// it: it cannot recycle before a majority has its checkpoint.
     fn of_several(mut self, random: &mut Random, replicas: u8) -> Self {
         self.replicas = replicas;
         self.journal.live_max *= 64;
@@ -171,6 +173,9 @@ impl Scenario {
         self.faults.stop = 0;
         // What these draw moves nothing else.
         let mut garbles = random.clone().fork();
+        let mut absences = garbles.clone().fork();
+        // Now and then a node is away for as long as others take several checkpoints.
+        self.faults.down *= *absences.pick(&[1, 1, 4, 12]);
         self.peers = PeerFaults {
             loss: *random.pick(&[0, 0, 10, 50]),
             repeats: *random.pick(&[0, 20, 100]),
@@ -179,6 +184,7 @@ impl Scenario {
             cut_for: random.between(50, 900) * MILLISECOND,
             pause: *random.pick(&[0, 0, 700, 2_000]) * MILLISECOND,
             garble: *garbles.pick(&[0, 0, 0, 1]),
+            checkpoint: *absences.pick(&[0, 40, 40, 200]) * MILLISECOND,
         };
         // A primary that is gone is missed for a while.
         self.sessions.session_timeout += 2 * SECOND;

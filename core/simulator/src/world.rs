@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use ::wire::{Attach, Command, FrameHeader, Request};
+use ::wire::{Attach, Command, ConsensusGroup, FrameHeader, Request};
 use bytes::Bytes;
+use journal::Record;
 use shard::{ConnectionId, Effect, PeerMessage};
 
 use crate::{
     case::Case,
-    checks::{Checks, wire::KnownCommand},
+    checks::{Checks, recycling, wire::KnownCommand},
     clients::{self, Clients},
     event::{Event, Fault, NetworkEvent, ProcessEvent},
     network::{LinkId, Network},
@@ -42,7 +43,7 @@ const REST_SLACK_OF_SEVERAL: u64 = 4 * SECOND;
 const LOOK_INTERVAL: u64 = 10 * MILLISECOND;
 
 /// The faults that come again and again.
-const FAULTS: [Fault; 8] = [
+const FAULTS: [Fault; 9] = [
     Fault::Crash,
     Fault::Stop,
     Fault::Cut,
@@ -51,6 +52,7 @@ const FAULTS: [Fault; 8] = [
     Fault::Jump,
     Fault::Garble,
     Fault::Rot,
+    Fault::Checkpoint,
 ];
 
 /// A whole run.
@@ -346,6 +348,9 @@ impl World {
                     .set_paused(run, &mut self.nodes, scenario, resumed);
             }
             effect => {
+                if let Effect::Journal(Record::Superblock(record)) = &effect {
+                    recycling::check(run, &self.nodes, record);
+                }
                 let is_checkpoint =
                     matches!(effect, Effect::Flush { .. } | Effect::WriteSnapshot { .. });
                 self.nodes[node].carry_out(run, scenario, shard, effect);
@@ -477,6 +482,7 @@ impl World {
             Fault::Crash => self.crash_some(),
             Fault::PeerCut => self.peers.cut_some(&mut self.run),
             Fault::Pause => self.pause_some(),
+            Fault::Checkpoint => self.want_checkpoint(),
             Fault::CrashOf {
                 node,
                 boot,
@@ -516,6 +522,21 @@ impl World {
     }
 
     /// A node does nothing for a while: as after SIGSTOP, and nobody is told.
+    /// The journals need room: all nodes that run take a checkpoint of some group.
+    fn want_checkpoint(&mut self) {
+        let groups: Vec<ConsensusGroup> = Node::groups(&self.scenario).collect();
+        let group = *self.random.pick(&groups);
+        for node in 0..self.nodes.len() {
+            let shards = self.nodes[node].shards();
+            if shards > 0 {
+                let shard = shard::shard_of_group(group, self.scenario.replicas, shards);
+                let input = shard::Input::CheckpointWanted { group };
+                let (run, scenario) = (&mut self.run, &self.scenario);
+                self.nodes[node].give(run, scenario, usize::from(shard.0), input);
+            }
+        }
+    }
+
     fn pause_some(&mut self) {
         let node = self.some_node();
         let pause = self.random.between(20, 1_200) * MILLISECOND;
@@ -817,6 +838,7 @@ const fn mean_of(scenario: &Scenario, fault: Fault) -> u64 {
     match fault {
         Fault::PeerCut => scenario.peers.cut,
         Fault::Pause => scenario.peers.pause,
+        Fault::Checkpoint => scenario.peers.checkpoint,
         Fault::Crash => plan.crash,
         Fault::Stop => plan.stop,
         Fault::Cut => plan.cut,

@@ -43,6 +43,11 @@ impl Checkpoints {
         self.wanted = true;
     }
 
+    /// The state that was captured is the group's no more.
+    pub(crate) fn give_up(&mut self) {
+        self.stage = Stage::Idle;
+    }
+
     /// Begins a checkpoint if one is wanted and can begin. `capture` gives the state and the segments
     /// that it rests on and that have changed since the last one.
     pub(crate) fn begin(
@@ -114,6 +119,7 @@ impl Checkpoints {
             | Stage::Writing { .. } => return false,
         }
         self.stage = Stage::Idle;
+        member.snapshot = member.snapshot.max(op);
         member.handle(desk, vsr::Input::CheckpointWritten { op });
         desk.note(Note::Checkpoint {
             group: member.group,

@@ -6,7 +6,7 @@ use alloc::{
 };
 
 use partition::{DataGroup, DataRequest, DataResult, SegmentChange, SegmentId, encode_requests};
-use vsr::{Prepare, Token};
+use vsr::{Prepare, Status, Token};
 use wire::{ConsumerGroupId, Failure, Incarnation, Op, PartitionKey};
 
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
     fencing::ViewMemory,
     host::{Asker, Checkpoints, Event, Member},
     poll::PollId,
+    transfer::{Restored, superfluous, touch_all},
     work::Origin,
 };
 
@@ -69,6 +70,8 @@ pub(crate) struct DataHost {
     pub(crate) memory: ViewMemory,
     /// Results for polls that store what they serve.
     pub(crate) poll_results: VecDeque<(PollId, u16, Result<DataResult, Failure>)>,
+    /// What goes once the state that was fetched is installed for good.
+    leftovers: Vec<SegmentChange>,
     /// Whether status, view or primary changed since this was last looked at.
     pub(crate) status_changed: bool,
 }
@@ -88,6 +91,7 @@ impl DataHost {
             proposed: BTreeSet::new(),
             memory: ViewMemory::default(),
             poll_results: VecDeque::new(),
+            leftovers: Vec::new(),
             status_changed: true,
         }
     }
@@ -212,8 +216,14 @@ impl DataHost {
             match event {
                 Event::Apply { prepare, token } => self.apply(desk, prepare, token),
                 Event::Refuse { token, reason } => self.refuse(desk, token, reason),
+                Event::ReplaceState { op } => self.replace_state(desk, op),
                 Event::StatusChanged => {
                     self.status_changed = true;
+                    if self.member.replica.status() != Status::StateTransfer {
+                        for change in core::mem::take(&mut self.leftovers) {
+                            desk.change(change);
+                        }
+                    }
                     if self.member.serves() {
                         self.memory.begin(self.member.primary().view, &self.state);
                     }
@@ -222,6 +232,21 @@ impl DataHost {
                 Event::Reply { .. } | Event::Evict { .. } => {}
             }
         }
+    }
+
+    /// The state of another node takes the place of the own one; its files are on the disk.
+    fn replace_state(&mut self, desk: &mut Desk, op: Op) {
+        let Some(Restored::Data(state)) = self.member.restored.take() else {
+            unreachable!("the replica was given a checkpoint of a data group")
+        };
+        assert!(state.op() <= op);
+        let mut old = core::mem::replace(&mut self.state, state);
+        self.leftovers.extend(superfluous(&mut old, &self.state));
+        touch_all(desk, &old);
+        touch_all(desk, &self.state);
+        self.dirty.clear();
+        self.proposed.clear();
+        self.checkpoints.give_up();
     }
 
     fn apply(&mut self, desk: &mut Desk, prepare: Prepare, token: Option<Token>) {

@@ -24,6 +24,7 @@ use crate::{
         password::Passwords,
     },
     liveness::{Clocks, Timeouts},
+    transfer::Restored,
     work::{AttachWork, Caller, CatalogWork, Origin},
 };
 
@@ -367,8 +368,29 @@ impl MetadataHost {
                 let operation = Operation::EndSessions { sessions, reason };
                 self.submit(desk, vsr::Origin::Internal, &operation, Waiting::Own);
             }
+            Event::ReplaceState { op } => self.replace_state(desk, op),
             Event::StatusChanged => self.status_changed = true,
         }
+    }
+
+    /// The state of another node takes the place of the own one. The shards learn of it as a whole.
+    fn replace_state(&mut self, desk: &Desk, op: Op) {
+        let Some(Restored::Metadata(catalog)) = self.member.restored.take() else {
+            unreachable!("the replica was given a checkpoint of the metadata")
+        };
+        assert!(catalog.applied() <= op);
+        let old = core::mem::replace(&mut self.catalog, catalog);
+        for session in old.sessions() {
+            let (client, number) = (session.client, session.number);
+            if self.catalog.session(client, number).is_none() {
+                self.clocks.end(number);
+            }
+        }
+        self.announced = false;
+        let timeout = self.settings.timeouts.session_timeout;
+        let now = desk.now.monotonic;
+        self.groups.restart(&self.catalog, timeout, now);
+        self.checkpoints.give_up();
     }
 
     fn refuse(&mut self, desk: &mut Desk, token: Token, reason: vsr::Refusal) {

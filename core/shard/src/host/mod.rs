@@ -17,7 +17,9 @@ use wire::{
     ClientId, ConsensusGroup, ErrorCode, Failure, GroupPrimary, Op, ReplicaId, SessionNumber,
 };
 
-use crate::{Answer, Effect, Note, Output, desk::Desk, forward::ReadId, poll::PollId};
+use crate::{
+    Answer, Effect, Note, Output, desk::Desk, forward::ReadId, poll::PollId, transfer::Restored,
+};
 
 pub(crate) use checkpoint::Checkpoints;
 pub(crate) use data::{DataHost, Waiter};
@@ -30,6 +32,10 @@ pub(crate) struct Member {
     pub(crate) replica: Replica,
     tokens: u64,
     pub(crate) confirmations: Confirmations,
+    /// The op of the newest snapshot on the disk.
+    pub(crate) snapshot: Op,
+    /// The state of a checkpoint that is handed to the replica: it takes its place if that takes it.
+    pub(crate) restored: Option<Restored>,
 }
 
 /// What waits until it is certain that this node leads a group.
@@ -97,6 +103,10 @@ pub(crate) enum Event {
         client: ClientId,
         session: SessionNumber,
     },
+    /// The state is the one that was fetched.
+    ReplaceState {
+        op: Op,
+    },
     StatusChanged,
 }
 
@@ -107,6 +117,8 @@ impl Member {
             replica,
             tokens: 0,
             confirmations: Confirmations::new(),
+            snapshot: Op(0),
+            restored: None,
         }
     }
 
@@ -169,11 +181,10 @@ impl Member {
                 vsr::Effect::ViewConfirmed { token } => {
                     self.confirmations.answer(self.group, token, Ok(()));
                 }
-                // Nobody fetches checkpoints yet: the replica stays behind.
-                vsr::Effect::FetchCheckpoint { .. } => {}
-                vsr::Effect::ReplaceState { .. } => {
-                    unreachable!("no checkpoint is fetched")
+                vsr::Effect::FetchCheckpoint { at_least, from } => {
+                    desk.fetches.push((self.group, at_least, from));
                 }
+                vsr::Effect::ReplaceState { op } => return Some(Event::ReplaceState { op }),
                 vsr::Effect::StatusChanged => return Some(Event::StatusChanged),
             }
         }

@@ -7,6 +7,7 @@
 mod answer;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod work;
 
 use alloc::vec::Vec;
@@ -33,6 +34,7 @@ mod kind {
     pub(super) const CONNECTIONS: u8 = 7;
     pub(super) const COMMITS: u8 = 8;
     pub(super) const COMMIT_OKS: u8 = 9;
+    pub(super) const TRANSFER: u8 = 10;
 }
 
 impl PeerMessage {
@@ -47,6 +49,10 @@ impl PeerMessage {
         match self {
             Self::Replica { group, message } => {
                 writer.u8(kind::REPLICA).u16(group.0);
+                message.write(&mut writer);
+            }
+            Self::Transfer { group, message } => {
+                writer.u8(kind::TRANSFER).u16(group.0);
                 message.write(&mut writer);
             }
             Self::Work {
@@ -140,6 +146,10 @@ fn decode_message(reader: &mut Reader) -> Result<PeerMessage, DecodeError> {
         },
         kind::MOVED => PeerMessage::Moved(Field::read(reader, "moves")?),
         kind::LIVENESS => PeerMessage::Liveness(Field::read(reader, "signs")?),
+        kind::TRANSFER => PeerMessage::Transfer {
+            group: ConsensusGroup(reader.u16("group")?),
+            message: Field::read(reader, "transfer kind")?,
+        },
         kind::CONNECTIONS => PeerMessage::Connections(Field::read(reader, "sessions")?),
         kind::COMMITS => PeerMessage::Commits(Field::read(reader, "commits")?),
         kind::COMMIT_OKS => PeerMessage::CommitOks(Field::read(reader, "commit_oks")?),

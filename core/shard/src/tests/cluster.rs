@@ -14,10 +14,12 @@ use super::{
     messages::{batch, payloads, poll, polled, send, sent, store},
     node::{Client, DATA_GROUPS, Disk, Node, Received, name},
 };
-use crate::{Input, Origin, PeerMessage, Shard, Sign, forward::LIST_MAX};
+use crate::{
+    Input, Origin, PeerMessage, Shard, Sign, TransferFile, TransferMessage, forward::LIST_MAX,
+};
 
 pub(super) const SHARDS: [u16; 3] = [2, 1, 3];
-const PARTITIONS: u32 = 6;
+pub(super) const PARTITIONS: u32 = 6;
 
 /// Three nodes, their links and the time that passes for them.
 pub(super) struct Cluster {
@@ -34,6 +36,8 @@ pub(super) struct Cluster {
     pub(super) sent: Vec<(u8, ReplicaId, Vec<Bytes>)>,
     /// How work was named that went from node to node.
     forwarded: BTreeSet<Origin>,
+    /// Parts of files that were sent in state transfers, with their lengths.
+    pub(super) parts: Vec<(TransferFile, u64)>,
 }
 
 impl Cluster {
@@ -46,6 +50,7 @@ impl Cluster {
             silent: None,
             sent: Vec::new(),
             forwarded: BTreeSet::new(),
+            parts: Vec::new(),
         };
         for node in 0..3 {
             cluster.start(node);
@@ -54,7 +59,7 @@ impl Cluster {
         cluster
     }
 
-    fn start(&mut self, node: u8) {
+    pub(super) fn start(&mut self, node: u8) {
         let index = usize::from(node);
         let disk = core::mem::take(&mut self.disks[index]);
         let mut started = Node::of_cluster(ReplicaId(node), 3, SHARDS[index], disk);
@@ -77,7 +82,7 @@ impl Cluster {
     }
 
     /// SIGKILL: the others see their links end.
-    fn kill(&mut self, node: u8) {
+    pub(super) fn kill(&mut self, node: u8) {
         let killed = self.nodes[usize::from(node)].take().unwrap();
         self.disks[usize::from(node)] = killed.disk;
         let down = ReplicaId(node);
@@ -88,10 +93,20 @@ impl Cluster {
     }
 
     /// Nothing comes from the node or to it any more, and no link ends.
-    fn isolate(&mut self, node: u8) {
+    pub(super) fn isolate(&mut self, node: u8) {
         for other in (0..3).filter(|other| *other != node) {
             self.cut.insert((node, other));
             self.cut.insert((other, node));
+        }
+    }
+
+    /// All links work again, and are new.
+    pub(super) fn reconnect(&mut self) {
+        self.cut.clear();
+        for node in 0..3 {
+            for other in (0..3).filter(|other| *other != node) {
+                self.link_is_up(node, other);
+            }
         }
     }
 
@@ -116,6 +131,13 @@ impl Cluster {
             for (from, to, message) in messages {
                 if let PeerMessage::Work { origin, .. } = &message {
                     self.forwarded.insert(*origin);
+                }
+                if let PeerMessage::Transfer {
+                    message: TransferMessage::Part { part, .. },
+                    ..
+                } = &message
+                {
+                    self.parts.push((part.file, part.length));
                 }
                 self.sent.push((from, to, message.encode()));
                 if self.cut.contains(&(from, to.0)) {
@@ -152,7 +174,7 @@ impl Cluster {
         panic!("waited in vain: {what}");
     }
 
-    fn log_in(&mut self, node: u8, connection: u64, client: u128) -> Client {
+    pub(super) fn log_in(&mut self, node: u8, connection: u64, client: u128) -> Client {
         let mut client = self.node(node).client(connection, client);
         let login = wire::Login {
             name: "root".into(),
@@ -169,7 +191,7 @@ impl Cluster {
     }
 
     /// Sends a request to a node, and takes its answer: that may take a while where no primary is.
-    fn call(
+    pub(super) fn call(
         &mut self,
         node: u8,
         client: &mut Client,
@@ -209,12 +231,21 @@ impl Cluster {
         }
     }
 
+    /// Who of these leads a group.
+    pub(super) fn leader_among(&self, group: ConsensusGroup, nodes: &[u8]) -> Option<u8> {
+        let mut shards = self.shards().filter(|(node, _)| nodes.contains(node));
+        let serves = |shard: &Shard| shard.member(group).is_some_and(|member| member.serves());
+        shards
+            .find(|(_, shard)| serves(shard))
+            .map(|(node, _)| node)
+    }
+
     pub(super) fn all_led(&self) -> bool {
         (0..=DATA_GROUPS).all(|group| self.leader(ConsensusGroup(group)).is_some())
     }
 
     /// All replicas have executed the same.
-    fn assert_equal(&self) {
+    pub(super) fn assert_equal(&self) {
         let catalogs = self.shards().filter_map(|(_, shard)| shard.catalog());
         let digests: BTreeSet<u128> = catalogs.map(catalog::Catalog::digest).collect();
         assert_eq!(digests.len(), 1, "the metadata differs");
@@ -246,7 +277,7 @@ fn heard(message: PeerMessage, is_deaf: bool, silent: Option<ConsensusGroup>) ->
 }
 
 /// A cluster with a topic and a consumer group, made through a node that leads no metadata.
-fn with_topic() -> (Cluster, Client) {
+pub(super) fn with_topic() -> (Cluster, Client) {
     let mut cluster = Cluster::new();
     let mut admin = cluster.log_in(1, 100, 100);
     let stream = wire::CreateStream {

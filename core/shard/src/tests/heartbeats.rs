@@ -67,6 +67,7 @@ fn groups_of_a_shard_share_their_heartbeat() {
                 assert_eq!(named.len(), oks.len());
             }
             PeerMessage::Replica { .. }
+            | PeerMessage::Transfer { .. }
             | PeerMessage::Work { .. }
             | PeerMessage::Answer { .. }
             | PeerMessage::Hurry { .. }

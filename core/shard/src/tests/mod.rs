@@ -11,3 +11,4 @@ mod messages;
 mod node;
 mod releases;
 mod restart;
+mod transfer;

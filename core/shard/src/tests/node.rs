@@ -12,13 +12,13 @@ use journal::{Progress, Record, Ticket};
 use partition::{FileKind, SegmentChange, SegmentId};
 use wire::{
     ClientId, ClusterId, Command, ConsensusGroup, CorrelationId, Event, Failure, FrameHeader,
-    FrameKind, Identifier, LoggedIn, ReplicaId, Reply, Request, SessionNumber, ShardId, Time,
+    FrameKind, Identifier, LoggedIn, Op, ReplicaId, Reply, Request, SessionNumber, ShardId, Time,
     Timestamp,
 };
 
 use crate::{
     Config, ConnectionId, Effect, GroupSnapshot, GroupStart, Input, IoTicket, Limits, MeshMessage,
-    Node as Address, Note, PeerMessage, Shard, shard_of_group,
+    Node as Address, Note, PeerMessage, Shard, SnapshotPart, shard_of_group,
 };
 
 pub(super) const DATA_GROUPS: u16 = 4;
@@ -300,13 +300,39 @@ impl Node {
                 self.disk.snapshots.insert(group, *snapshot);
                 self.feed(shard, Input::SnapshotWritten { group, op });
             }
-            Effect::CheckPassword { .. } | Effect::HashPassword { .. } => {
-                self.see_to_password(shard, effect);
-            }
+            Effect::ReadSnapshot { .. }
+            | Effect::DecodeSnapshot { .. }
+            | Effect::CheckPassword { .. }
+            | Effect::HashPassword { .. } => self.answer_at_once(shard, effect),
             Effect::Ready => self.ready += 1,
             Effect::Stopped => self.stopped += 1,
             Effect::Note(note) => self.notes.push(note),
         }
+    }
+
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the other effects that come here concern passwords"
+    )]
+    fn answer_at_once(&mut self, shard: ShardId, effect: Effect) {
+        let input = match effect {
+            Effect::ReadSnapshot {
+                ticket,
+                group,
+                op,
+                position,
+                length,
+            } => Input::SnapshotRead {
+                ticket,
+                part: self.disk.read_snapshot(group, op, (position, length)),
+            },
+            Effect::DecodeSnapshot { ticket, bytes, .. } => Input::SnapshotDecoded {
+                ticket,
+                snapshot: rmp_serde::from_slice(&bytes).ok(),
+            },
+            other => return self.see_to_password(shard, other),
+        };
+        self.feed(shard, input);
     }
 
     #[expect(
@@ -560,6 +586,26 @@ impl Disk {
                 })
             }
             Record::Prepare { .. } | Record::Superblock(_) => None,
+        })
+    }
+
+    fn read_snapshot(
+        &self,
+        group: ConsensusGroup,
+        op: Op,
+        (position, length): (u64, u64),
+    ) -> Option<SnapshotPart> {
+        let snapshot = self.snapshots.get(&group)?;
+        if snapshot.checkpoint.op != op {
+            return None;
+        }
+        let body = Bytes::from(rmp_serde::to_vec(snapshot).unwrap());
+        let size = body.len() as u64;
+        let index = |at: u64| usize::try_from(at.min(size)).unwrap();
+        Some(SnapshotPart {
+            size,
+            checksum: wire::checksum128(&body),
+            bytes: body.slice(index(position)..index(position + length)),
         })
     }
 

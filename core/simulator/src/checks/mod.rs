@@ -7,6 +7,7 @@ pub(crate) mod ledger;
 mod messages;
 mod offsets;
 pub(crate) mod partition;
+pub(crate) mod recycling;
 mod sessions;
 pub(crate) mod wire;
 
@@ -117,6 +118,8 @@ impl Checks {
                 | Input::Read { .. }
                 | Input::Flushed { .. }
                 | Input::SnapshotWritten { .. }
+                | Input::SnapshotRead { .. }
+                | Input::SnapshotDecoded { .. }
                 | Input::PasswordChecked { .. }
                 | Input::PasswordHashed { .. }
                 | Input::Disk(_)
@@ -270,6 +273,14 @@ impl Checks {
                 note: vsr::Note::ViewEntered { view },
                 ..
             } => run.counts.views_entered += u64::from(view.0 > 0),
+            Note::Replica {
+                note: vsr::Note::CheckpointWanted { .. },
+                ..
+            } => run.counts.checkpoints_wanted += 1,
+            Note::Replica {
+                note: vsr::Note::CheckpointInstalled { .. },
+                ..
+            } => run.counts.checkpoints_installed += 1,
             Note::Checkpoint { .. } => run.counts.checkpoints += 1,
             Note::SessionRegistered { .. } => run.counts.sessions_registered += 1,
             Note::Replica { .. } | Note::SessionEnded { .. } | Note::LoginRefused => {}

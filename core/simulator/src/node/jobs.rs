@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use journal::FileId;
 use partition::{FileKind, SegmentChange, SegmentId};
-use shard::{GroupSnapshot, IoTicket};
-use wire::{ConsensusGroup, Op};
+use shard::{GroupSnapshot, IoTicket, SnapshotPart};
+use wire::{ConsensusGroup, Op, checksum128};
 
 use super::{Machine, snapshot};
 use crate::{
@@ -29,6 +29,14 @@ pub(super) enum Job {
     },
     /// A read of a segment.
     Read {
+        shard: usize,
+        ticket: IoTicket,
+        path: Path,
+        position: u64,
+        length: u64,
+    },
+    /// A read of a snapshot.
+    ReadSnapshot {
         shard: usize,
         ticket: IoTicket,
         path: Path,
@@ -194,6 +202,16 @@ impl Job {
                 };
                 Outcome::Shard(shard, shard::Input::Read { ticket, result })
             }
+            Self::ReadSnapshot {
+                shard,
+                ticket,
+                path,
+                position,
+                length,
+            } => {
+                let part = read_snapshot(machine, path, (position, length));
+                Outcome::Shard(shard, shard::Input::SnapshotRead { ticket, part })
+            }
             Self::Flush {
                 shard,
                 ticket,
@@ -249,6 +267,24 @@ impl Job {
             }
         }
     }
+}
+
+fn read_snapshot(
+    machine: &Machine<'_>,
+    path: Path,
+    (position, length): (u64, u64),
+) -> Option<SnapshotPart> {
+    let inode = machine.disk.find(path)?;
+    let size = machine.disk.size(inode);
+    let body = snapshot::body(&machine.disk.read(inode, 0, size))?;
+    let size = body.len() as u64;
+    let index = |position: u64| usize::try_from(position.min(size)).expect("it is in memory");
+    let bytes = body.slice(index(position)..index(position.saturating_add(length)));
+    Some(SnapshotPart {
+        size,
+        checksum: checksum128(&body),
+        bytes,
+    })
 }
 
 /// Carries out a change of a segment.

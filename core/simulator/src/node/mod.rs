@@ -191,6 +191,16 @@ impl Node {
         run.after(delay, Event::Process { node, boot, event });
     }
 
+    /// The op of the newest snapshot of a group on the disk.
+    pub(crate) fn newest_snapshot_op(&self, group: ConsensusGroup) -> Option<Op> {
+        let names = self.disk.list(Directory::Group(group));
+        let ops = names.filter_map(|(name, _)| match name {
+            Name::Snapshot(op) => Some(op),
+            Name::Journal(_) | Name::Segment(_) | Name::Index(_) | Name::Unfinished(_) => None,
+        });
+        ops.max()
+    }
+
     /// Bytes of the journal's files.
     pub(crate) fn journal_size(&self) -> u64 {
         let files = self.disk.list(Directory::Journal);

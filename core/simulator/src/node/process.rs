@@ -11,6 +11,7 @@ use super::{
     JobId, JournalThread, Machine, Node, State,
     jobs::{Job, Jobs, Outcome},
     journal_thread::Told,
+    snapshot,
 };
 use crate::{
     disk::Path,
@@ -354,6 +355,27 @@ impl Process {
                 });
                 let job = Job::snapshot(shard, &snapshot);
                 self.jobs.begin(machine, job, latency.write);
+            }
+            Effect::ReadSnapshot {
+                ticket,
+                group,
+                op,
+                position,
+                length,
+            } => {
+                let job = Job::ReadSnapshot {
+                    shard,
+                    ticket,
+                    path: Path::snapshot(group, op),
+                    position,
+                    length,
+                };
+                self.jobs.begin(machine, job, latency.read);
+            }
+            Effect::DecodeSnapshot { ticket, bytes, .. } => {
+                let snapshot = snapshot::read(&bytes);
+                let input = Input::SnapshotDecoded { ticket, snapshot };
+                plan_input(machine, shard, latency.read, input);
             }
             Effect::CheckPassword {
                 ticket,

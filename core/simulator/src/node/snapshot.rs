@@ -12,6 +12,18 @@ pub(super) fn encode(snapshot: &GroupSnapshot) -> Bytes {
     Bytes::from(bytes)
 }
 
+/// What of a snapshot's file is the snapshot; `None` when it is not what was written.
+pub(super) fn body(bytes: &Bytes) -> Option<Bytes> {
+    let (checksum, body) = bytes.split_first_chunk()?;
+    let is_right = checksum64(body) == u64::from_le_bytes(*checksum);
+    is_right.then(|| bytes.slice(checksum.len()..))
+}
+
+/// Reads what another node has sent of its snapshot.
+pub(super) fn read(body: &[u8]) -> Option<Box<GroupSnapshot>> {
+    rmp_serde::from_slice(body).ok()
+}
+
 /// Reads a snapshot's file; `None` when it is not what was written.
 pub(super) fn decode(bytes: &[u8], group: ConsensusGroup) -> Option<GroupSnapshot> {
     let (checksum, body) = bytes.split_first_chunk()?;

@@ -17,7 +17,8 @@ use wire::{
 };
 
 use crate::{
-    Answer, Binding, Origin, Output, PartitionAddress, PeerMessage, Sign, Slot, Work,
+    Answer, Binding, FilePart, Origin, Output, PartitionAddress, PeerMessage, Sign, Slot,
+    SnapshotOffer, TransferFile, TransferMessage, Work,
     work::{
         AttachWork, Caller, CatalogWork, GroupReader, GroupStanding, GroupWrite, GroupWriteSection,
         LoginWork, OffsetsOf, PartitionOffsets, PollSectionWork, PollWork, Reader,
@@ -47,6 +48,11 @@ pub(super) const VARIANTS: &[&str] = &[
     "Connections",
     "Commits",
     "CommitOks",
+    "Ask",
+    "Offer",
+    "AskPart",
+    "Part",
+    "Gone",
 ];
 
 pub(super) fn variant(message: &PeerMessage) -> &'static str {
@@ -78,6 +84,13 @@ pub(super) fn variant(message: &PeerMessage) -> &'static str {
         PeerMessage::Connections(_) => "Connections",
         PeerMessage::Commits(_) => "Commits",
         PeerMessage::CommitOks(_) => "CommitOks",
+        PeerMessage::Transfer { message, .. } => match message {
+            TransferMessage::Ask { .. } => "Ask",
+            TransferMessage::Offer(_) => "Offer",
+            TransferMessage::AskPart(_) => "AskPart",
+            TransferMessage::Part { .. } => "Part",
+            TransferMessage::Gone(_) => "Gone",
+        },
     }
 }
 
@@ -669,8 +682,45 @@ impl Draw {
         }
     }
 
+    fn transfer(&mut self) -> TransferMessage {
+        let file = match self.below(2) {
+            0 => TransferFile::Snapshot(Op(self.u64())),
+            _ => TransferFile::Segment {
+                partition: self.key(),
+                incarnation: Incarnation(self.u64()),
+                base: Offset(self.u64()),
+            },
+        };
+        let part = FilePart {
+            file,
+            position: self.u64(),
+            length: self.u64(),
+        };
+        match self.below(5) {
+            0 => TransferMessage::Ask {
+                at_least: Op(self.u64()),
+            },
+            1 => TransferMessage::Offer(SnapshotOffer {
+                op: Op(self.u64()),
+                size: self.u64(),
+                checksum: u128::from(self.u64()),
+            }),
+            2 => TransferMessage::AskPart(part),
+            3 => TransferMessage::Part {
+                part,
+                checksum: self.u64(),
+                bytes: Bytes::from(vec![7; self.below(40)]),
+            },
+            _ => TransferMessage::Gone(part),
+        }
+    }
+
     pub(super) fn message(&mut self) -> PeerMessage {
-        match self.below(18) {
+        match self.below(20) {
+            17 | 18 => PeerMessage::Transfer {
+                group: self.group(),
+                message: self.transfer(),
+            },
             0 => PeerMessage::Replica {
                 group: self.group(),
                 message: self.replica_message(),

@@ -124,7 +124,7 @@ fn message_that_is_cut_anywhere_or_too_long_is_refused() {
 fn damaged_bytes_are_refused_or_are_another_message() {
     let mut draw = Draw(3);
     let mut refused = BTreeSet::new();
-    for _ in 0..10 * DRAWS {
+    for _ in 0..16 * DRAWS {
         let message = draw.message();
         let damaged = Bytes::from(draw.damage(&bytes_of(&message)));
         match PeerMessage::decode(damaged) {

@@ -1,0 +1,301 @@
+//! A node that was away for so long that nobody keeps what it misses takes over the others' checkpoints.
+
+use std::{format, vec::Vec};
+
+use wire::{ConsensusGroup, Event, Op, PollStrategy, Reply};
+
+use super::{
+    cluster::{Cluster, PARTITIONS, with_topic},
+    messages::{batch, payloads, poll, polled, send, sent},
+    node::{Client, DATA_GROUPS, Received, name},
+};
+use crate::{Input, Note, PeerMessage, TransferFile, TransferMessage};
+
+/// Ops of every group, more than are kept in memory for others.
+const ROUNDS: usize = 90;
+
+/// What is sent then fills some segments of each partition.
+const SIZE: usize = 2_000;
+
+fn groups() -> impl Iterator<Item = ConsensusGroup> {
+    (0..=DATA_GROUPS).map(ConsensusGroup)
+}
+
+/// Every group commits much.
+fn work(cluster: &mut Cluster, admin: &mut Client, node: u8) {
+    for round in 0..ROUNDS {
+        let stream = wire::CreateStream {
+            name: format!("stream-{round}-{}", admin.request),
+        };
+        cluster.call(node, admin, stream).unwrap();
+        for partition in 0..PARTITIONS {
+            let text = "x".repeat(SIZE);
+            let request = send(&[(partition, batch(&payloads(&text, 1), 0, 0))]);
+            let results = sent(cluster.call(node, admin, request));
+            assert_eq!(results[0].status, Ok(()));
+        }
+    }
+}
+
+/// The nodes that run take checkpoints of all groups, and learn of each other's.
+fn take_checkpoints(cluster: &mut Cluster) {
+    for group in groups() {
+        for node in cluster.nodes.iter_mut().flatten() {
+            let shards = u16::try_from(node.shards.len()).unwrap();
+            let shard = crate::shard_of_group(group, 3, shards);
+            node.feed(shard, Input::CheckpointWanted { group });
+        }
+    }
+    cluster.pass(200);
+}
+
+/// Checkpoints of other nodes that a node has installed.
+fn installed(cluster: &mut Cluster, node: u8) -> Vec<ConsensusGroup> {
+    let notes = cluster.node(node).notes.iter();
+    let groups = notes.filter_map(|note| {
+        if let Note::Replica {
+            group,
+            note: vsr::Note::CheckpointInstalled { .. },
+        } = note
+        {
+            Some(*group)
+        } else {
+            None
+        }
+    });
+    groups.collect()
+}
+
+fn caught_up(cluster: &Cluster, node: u8) -> bool {
+    groups().all(|group| {
+        let points = cluster.shards().filter_map(|(at, shard)| {
+            let point = shard.applied_point(group)?;
+            Some((at, point))
+        });
+        let points: Vec<(u8, vsr::ChainPoint)> = points.collect();
+        let newest = points.iter().map(|(_, point)| point.op).max();
+        let own = points.iter().find(|(at, _)| *at == node);
+        own.is_some_and(|(_, point)| Some(point.op) == newest)
+    })
+}
+
+/// All segments on the disk of a node are those of another one.
+fn assert_same_files(cluster: &mut Cluster, node: u8, other: u8) {
+    for group in groups().skip(1) {
+        let shards = cluster.shards();
+        let state = shards
+            .filter(|(at, _)| *at == node)
+            .find_map(|(_, shard)| shard.data_group(group));
+        let files = partition::files_at(&state.unwrap().snapshot());
+        for file in files {
+            let length = usize::try_from(file.segment.length).unwrap();
+            let own = cluster.node(node).disk.segments[&file.id][..length].to_vec();
+            let others = &cluster.node(other).disk.segments[&file.id][..length];
+            assert!(own == others, "{:?}", file.id);
+        }
+    }
+}
+
+#[test]
+fn node_that_was_away_for_long_takes_over_checkpoints() {
+    let (mut cluster, mut admin) = with_topic();
+    cluster.kill(2);
+    cluster.pass_until("leaders", |cluster| cluster.all_led());
+    work(&mut cluster, &mut admin, 1);
+    take_checkpoints(&mut cluster);
+    // After the checkpoints the journals go on, too.
+    let request = send(&[(0, batch(&payloads("last", 1), 0, 0))]);
+    assert_eq!(sent(cluster.call(1, &mut admin, request))[0].status, Ok(()));
+
+    cluster.start(2);
+    cluster.pass_until("the node has caught up", |cluster| caught_up(cluster, 2));
+    let mut transferred = installed(&mut cluster, 2);
+    transferred.sort_unstable();
+    assert_eq!(transferred, groups().collect::<Vec<_>>());
+    cluster.pass(100);
+    cluster.assert_equal();
+    assert_same_files(&mut cluster, 2, 1);
+
+    // It knows the metadata, and serves once it leads.
+    let mut client = cluster.log_in(2, 9, 9);
+    cluster.kill(0);
+    cluster.pass_until("leaders", |cluster| cluster.all_led());
+    for partition in 0..PARTITIONS {
+        let request = poll(&[partition], PollStrategy::First);
+        let result = polled(cluster.call(2, &mut client, request)).remove(0);
+        assert_eq!(result.status, Ok(()));
+        assert!(!result.batches.is_empty());
+    }
+}
+
+/// A restart after the transfer finds what was transferred.
+#[test]
+fn transferred_state_survives_a_restart() {
+    let (mut cluster, mut admin) = with_topic();
+    cluster.kill(2);
+    cluster.pass_until("leaders", |cluster| cluster.all_led());
+    work(&mut cluster, &mut admin, 1);
+    take_checkpoints(&mut cluster);
+    cluster.start(2);
+    cluster.pass_until("the node has caught up", |cluster| caught_up(cluster, 2));
+    cluster.kill(2);
+    cluster.start(2);
+    cluster.pass_until("the node has caught up", |cluster| caught_up(cluster, 2));
+    assert_eq!(installed(&mut cluster, 2), []);
+    cluster.pass(100);
+    cluster.assert_equal();
+}
+
+/// Bytes that are not what they should be count for nothing, and come from somebody else.
+#[test]
+fn spoilt_parts_are_fetched_from_another_node() {
+    let (mut cluster, mut admin) = with_topic();
+    cluster.kill(2);
+    cluster.pass_until("leaders", |cluster| cluster.all_led());
+    work(&mut cluster, &mut admin, 1);
+    take_checkpoints(&mut cluster);
+    // What node 1 has is rotten on its disk: every byte in the middle of a segment.
+    let disk = &mut cluster.node(1).disk;
+    for bytes in disk.segments.values_mut() {
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+    }
+    cluster.start(2);
+    cluster.pass_until("the node has caught up", |cluster| caught_up(cluster, 2));
+    assert_eq!(installed(&mut cluster, 2).len(), groups().count());
+    assert_same_files(&mut cluster, 2, 0);
+}
+
+/// Only what is missing of the segments is asked for.
+#[test]
+fn segments_that_are_here_are_not_fetched() {
+    let (mut cluster, mut admin) = with_topic();
+    work(&mut cluster, &mut admin, 1);
+    cluster.pass(100);
+    let before: u64 = cluster
+        .node(2)
+        .disk
+        .segments
+        .values()
+        .map(|it| it.len() as u64)
+        .sum();
+    cluster.kill(2);
+    cluster.pass_until("leaders", |cluster| cluster.all_led());
+    work(&mut cluster, &mut admin, 1);
+    take_checkpoints(&mut cluster);
+    cluster.start(2);
+    cluster.pass_until("the node has caught up", |cluster| caught_up(cluster, 2));
+    let fetched: u64 = cluster
+        .parts
+        .iter()
+        .filter(|(file, _)| matches!(file, TransferFile::Segment { .. }))
+        .map(|(_, length)| *length)
+        .sum();
+    assert!(before > 100_000 && fetched > 100_000);
+    let all: u64 = cluster
+        .node(2)
+        .disk
+        .segments
+        .values()
+        .map(|it| it.len() as u64)
+        .sum();
+    // What is not known to be committed after a restart is in no state yet.
+    let uncommitted = u64::from(DATA_GROUPS) * 32 * (SIZE as u64 + 300);
+    assert!(
+        fetched <= all - before + uncommitted,
+        "{fetched} of {all}, {before} were here"
+    );
+}
+
+/// Who was connected to a node learns what has changed while that was cut off.
+#[test]
+fn sessions_and_members_learn_what_the_new_metadata_says() {
+    let (mut cluster, mut admin) = with_topic();
+    let mut other = cluster.log_in(2, 7, 7);
+    let mut member = cluster.log_in(2, 8, 8);
+    cluster
+        .call(2, &mut member, super::groups::join())
+        .expect("it joins");
+    cluster.pass(100);
+    cluster.node(2).take(other.connection);
+    cluster.node(2).take(member.connection);
+
+    cluster.isolate(2);
+    cluster.pass_until("leaders", |cluster| {
+        groups().all(|group| cluster.leader_among(group, &[0, 1]).is_some())
+    });
+    work(&mut cluster, &mut admin, 1);
+    // Their sessions end meanwhile: nobody has heard of them.
+    cluster.pass(12_000);
+    take_checkpoints(&mut cluster);
+    cluster.reconnect();
+    cluster.pass_until("the node has caught up", |cluster| caught_up(cluster, 2));
+    assert!(installed(&mut cluster, 2).contains(&ConsensusGroup::METADATA));
+    cluster.pass(100);
+    cluster.assert_equal();
+    for client in [&mut other, &mut member] {
+        let received = cluster.node(2).take(client.connection);
+        let is_evicted = |it: &Received| matches!(it, Received::Event(Event::Evicted(_)));
+        assert!(received.iter().any(is_evicted), "{received:?}");
+    }
+    let mut again = cluster.log_in(2, 70, 70);
+    let stream = wire::GetTopic {
+        stream: name("orders"),
+        topic: name("payments"),
+    };
+    assert!(matches!(
+        cluster.call(2, &mut again, stream),
+        Ok(Reply::Topic(_))
+    ));
+}
+
+/// A message of a transfer that nobody has asked for harms nobody.
+#[test]
+fn unasked_messages_are_ignored() {
+    let (mut cluster, _) = with_topic();
+    let group = ConsensusGroup(1);
+    let part = crate::FilePart {
+        file: TransferFile::Snapshot(Op(u64::MAX)),
+        position: u64::MAX,
+        length: u64::MAX,
+    };
+    let segment = crate::FilePart {
+        file: TransferFile::Segment {
+            partition: wire::PartitionKey::default(),
+            incarnation: wire::Incarnation(1),
+            base: wire::Offset(u64::MAX),
+        },
+        ..part
+    };
+    let offer = crate::SnapshotOffer {
+        op: Op(u64::MAX),
+        size: u64::MAX,
+        checksum: 0,
+    };
+    let messages = [
+        TransferMessage::Ask { at_least: Op(0) },
+        TransferMessage::Ask {
+            at_least: Op(u64::MAX),
+        },
+        TransferMessage::Offer(offer),
+        TransferMessage::AskPart(part),
+        TransferMessage::AskPart(segment),
+        TransferMessage::Part {
+            part: segment,
+            checksum: 0,
+            bytes: bytes::Bytes::new(),
+        },
+        TransferMessage::Gone(part),
+    ];
+    for message in messages {
+        for group in [group, ConsensusGroup::METADATA, ConsensusGroup(999)] {
+            let message = PeerMessage::Transfer {
+                group,
+                message: message.clone(),
+            };
+            cluster.node(1).receive(wire::ReplicaId(0), message);
+        }
+    }
+    cluster.pass(1_000);
+    cluster.assert_equal();
+}
