@@ -166,6 +166,27 @@ fn spoilt_parts_are_fetched_from_another_node() {
     assert_same_files(&mut cluster, 2, 0);
 }
 
+/// What the newest snapshot lists is gone: a newer one is taken, or the node would ask for ever.
+#[test]
+fn newer_snapshot_is_taken_when_segments_of_the_last_one_are_gone() {
+    let (mut cluster, mut admin) = with_topic();
+    cluster.kill(2);
+    cluster.pass_until("leaders", |cluster| cluster.all_led());
+    work(&mut cluster, &mut admin, 1);
+    take_checkpoints(&mut cluster);
+    let delete = wire::DeleteTopic {
+        stream: name("orders"),
+        topic: name("payments"),
+    };
+    cluster.call(1, &mut admin, delete).unwrap();
+    cluster.pass(100);
+    cluster.start(2);
+    cluster.pass_until("the node has caught up", |cluster| caught_up(cluster, 2));
+    assert_eq!(installed(&mut cluster, 2).len(), groups().count());
+    cluster.pass(100);
+    cluster.assert_equal();
+}
+
 /// Only what is missing of the segments is asked for.
 #[test]
 fn segments_that_are_here_are_not_fetched() {
