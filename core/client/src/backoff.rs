@@ -31,9 +31,9 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The pauses after such a refusal: what passes with a change of primaries is asked again soon, at first.
-    pub(crate) fn after(self, refusal: ErrorCode) -> Self {
-        if passes_with_primary(refusal) {
+    /// The pauses after a failure: what passes with a change of primaries is asked again soon, at first.
+    pub(crate) fn after(self, refusal: Option<ErrorCode>) -> Self {
+        if refusal.is_some_and(passes_with_primary) {
             Self {
                 min: self.min.min(BRIEF),
                 ..self

@@ -2,9 +2,9 @@
 
 use alloc::{collections::VecDeque, vec::Vec};
 
-use wire::{Epoch, Offset, PartitionId};
+use wire::{Epoch, ErrorCode, Offset, PartitionId};
 
-use crate::{Backoff, Call, Delivery, chunk::Chunk, random::Random};
+use crate::{Backoff, Call, Delivery, backoff::passes_with_primary, chunk::Chunk, random::Random};
 
 /// Messages fetched ahead, and when more may be asked for.
 #[derive(Debug, Default)]
@@ -18,6 +18,8 @@ pub(crate) struct Fetching {
     pub(crate) blocked_until: u64,
     /// Failures in a row.
     failures: u32,
+    /// Whether the pause may be over as soon as a consensus group has another primary.
+    awaits_primary: bool,
     /// Nothing is fetched any more; the application was told why.
     pub(crate) faulty: bool,
 }
@@ -64,12 +66,36 @@ impl Fetching {
     pub(crate) const fn succeed(&mut self) {
         self.failures = 0;
         self.blocked_until = 0;
+        self.awaits_primary = false;
     }
 
     /// Leaves the partition alone for a while.
-    pub(crate) fn fail(&mut self, now: u64, backoff: &Backoff, random: &mut Random) {
+    pub(crate) fn fail(
+        &mut self,
+        now: u64,
+        refusal: Option<ErrorCode>,
+        (backoff, random): (&Backoff, &mut Random),
+    ) {
         self.failures = self.failures.saturating_add(1);
-        self.blocked_until = now.saturating_add(backoff.wait(self.failures, random));
+        let wait = backoff.after(refusal).wait(self.failures, random);
+        self.blocked_until = now.saturating_add(wait);
+        self.awaits_primary = refusal.is_some_and(passes_with_primary);
+    }
+
+    /// The first failure in a row needs no pause when what comes next is another way. Says whether it was.
+    pub(crate) const fn stumble(&mut self) -> bool {
+        let first = self.failures == 0;
+        if first {
+            self.failures = 1;
+        }
+        first
+    }
+
+    /// A consensus group has another primary: tries again what waits for one.
+    pub(crate) const fn wake(&mut self) {
+        if self.awaits_primary {
+            self.succeed();
+        }
     }
 
     /// Adds what has come. Gives the bytes that it takes.

@@ -23,6 +23,7 @@ mod error;
 mod fetching;
 mod frames;
 mod frontier;
+mod lead;
 #[cfg(test)]
 mod lossy;
 mod producer;

@@ -1,8 +1,8 @@
 //! What is stored of one partition, and what is to be.
 
-use wire::Offset;
+use wire::{ErrorCode, Offset};
 
-use crate::{Backoff, Call, random::Random};
+use crate::{Backoff, Call, backoff::passes_with_primary, random::Random};
 
 /// How soon what is processed is stored.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,8 @@ pub(crate) struct Storing {
     pub(crate) blocked_until: u64,
     /// Failures in a row.
     failures: u32,
+    /// Whether the pause may be over as soon as a consensus group has another primary.
+    awaits_primary: bool,
     /// What the server refused for good; only a higher offset is worth another try.
     pub(crate) refused: Option<Offset>,
 }
@@ -101,9 +103,25 @@ impl Storing {
     }
 
     /// Tries again after a while.
-    pub(crate) fn fail(&mut self, now: u64, backoff: &Backoff, random: &mut Random) {
+    pub(crate) fn fail(
+        &mut self,
+        now: u64,
+        refusal: Option<ErrorCode>,
+        (backoff, random): (&Backoff, &mut Random),
+    ) {
         self.failures = self.failures.saturating_add(1);
-        self.blocked_until = now.saturating_add(backoff.wait(self.failures, random));
+        let wait = backoff.after(refusal).wait(self.failures, random);
+        self.blocked_until = now.saturating_add(wait);
+        self.awaits_primary = refusal.is_some_and(passes_with_primary);
         self.again(now);
+    }
+
+    /// A consensus group has another primary: tries again what waits for one.
+    pub(crate) const fn wake(&mut self) {
+        if self.awaits_primary {
+            self.awaits_primary = false;
+            self.failures = 0;
+            self.blocked_until = 0;
+        }
     }
 }

@@ -3,7 +3,7 @@
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::time::Duration;
 
-use wire::PartitionId;
+use wire::{PartitionId, ReplicaId};
 
 use crate::StoreMode;
 
@@ -71,18 +71,20 @@ impl Turn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     None,
-    Polled,
-    /// In a poll of its own: another node leads it, and only such a poll is passed on.
+    /// Together with others of the same node: a node serves no other in a poll of several.
+    Polled(Option<ReplicaId>),
+    /// In a poll of its own, which any node passes on.
     PolledAlone,
 }
 
-/// The partitions of the next poll, beginning with the one whose turn it is.
+/// The partitions of the next poll, beginning with the one whose turn it is: all that go to its node.
 pub(crate) fn polled_next<T>(
     partitions: &BTreeMap<PartitionId, T>,
     cursor: &mut PartitionId,
     wish: impl Fn(&T) -> Wish,
 ) -> Vec<PartitionId> {
     let mut polled = Vec::new();
+    let mut asked = None;
     for (partition, own) in around(partitions, *cursor) {
         match wish(own) {
             Wish::None => continue,
@@ -91,7 +93,8 @@ pub(crate) fn polled_next<T>(
                 polled.push(partition);
                 break;
             }
-            Wish::Polled => polled.push(partition),
+            Wish::Polled(node) if *asked.get_or_insert(node) != node => continue,
+            Wish::Polled(_) => polled.push(partition),
         }
         if polled.len() == SECTIONS_MAX {
             break;
@@ -118,7 +121,7 @@ pub(crate) fn share(store: StoreMode, buffer_size_max: usize, partitions: usize)
 mod tests {
     use alloc::{collections::BTreeMap, vec::Vec};
 
-    use wire::PartitionId;
+    use wire::{PartitionId, ReplicaId};
 
     use super::{RUN_MAX, SECTIONS_MAX, Turn, Wish, polled_next};
 
@@ -147,27 +150,40 @@ mod tests {
 
     #[test]
     fn each_partition_comes_first_in_a_poll_and_one_that_must_is_alone() {
+        let anywhere = Wish::Polled(None);
         let own = partitions(&[
-            (0, Wish::Polled),
+            (0, anywhere),
             (1, Wish::None),
             (2, Wish::PolledAlone),
-            (4, Wish::Polled),
+            (4, anywhere),
         ]);
         let mut cursor = PartitionId(0);
         let mut polls = Vec::new();
         for _ in 0..4 {
-            let polled = polled_next(&own, &mut cursor, |wish| *wish);
-            polls.push(
-                polled
-                    .iter()
-                    .map(|partition| partition.0)
-                    .collect::<Vec<_>>(),
-            );
+            polls.push(polled(&own, &mut cursor));
         }
         assert_eq!(polls, [&[0, 4][..], &[2], &[4, 0], &[0, 4]]);
-        let many = (0..200).map(|partition| (partition, Wish::Polled));
+        let many = (0..200).map(|partition| (partition, anywhere));
         let many = partitions(&many.collect::<Vec<_>>());
-        let polled = polled_next(&many, &mut cursor, |wish| *wish);
-        assert_eq!(polled.len(), SECTIONS_MAX);
+        assert_eq!(polled(&many, &mut cursor).len(), SECTIONS_MAX);
+    }
+
+    #[test]
+    fn a_poll_is_for_one_node_and_every_node_has_its_turn() {
+        let (here, there) = (
+            Wish::Polled(Some(ReplicaId(0))),
+            Wish::Polled(Some(ReplicaId(1))),
+        );
+        let own = partitions(&[(0, here), (1, there), (2, here), (3, there)]);
+        let mut cursor = PartitionId(0);
+        assert_eq!(polled(&own, &mut cursor), [0, 2]);
+        assert_eq!(polled(&own, &mut cursor), [1, 3]);
+        assert_eq!(polled(&own, &mut cursor), [2, 0]);
+        assert_eq!(polled(&own, &mut cursor), [3, 1]);
+    }
+
+    fn polled(own: &BTreeMap<PartitionId, Wish>, cursor: &mut PartitionId) -> Vec<u32> {
+        let polled = polled_next(own, cursor, |wish| *wish);
+        polled.iter().map(|partition| partition.0).collect()
     }
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use wire::{Epoch, Offset, PartitionId, Timestamp};
 
 use super::Delivery;
-use crate::{chunk::Chunk, fetching::Fetching, frontier::Frontier, storing::Storing};
+use crate::{chunk::Chunk, fetching::Fetching, frontier::Frontier, lead::Lead, storing::Storing};
 
 /// A partition from the moment that it is assigned until it is taken away: position, messages fetched
 /// ahead, what is processed and what is stored. Dropping it drops all of that together.
@@ -22,9 +22,7 @@ pub(super) struct Assignment {
     pub(super) floor: Offset,
     /// Messages, or the offsets, which come before.
     pub(super) fetching: Fetching,
-    /// Whether it must be the only section of a poll: another node leads it, and only such a poll is
-    /// passed on.
-    pub(super) alone: bool,
+    pub(super) lead: Lead,
     /// Whether the application chose `start` itself, so that it counts whatever is stored.
     pub(super) sought: bool,
     /// The offset behind the newest message, as far as known.
@@ -57,7 +55,7 @@ impl Assignment {
             start,
             floor: Offset(0),
             fetching: Fetching::default(),
-            alone: false,
+            lead: Lead::default(),
             sought: false,
             end: None,
             stop: None,

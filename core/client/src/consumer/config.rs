@@ -74,7 +74,7 @@ pub struct ConsumerConfig {
     pub poll_size_min: u32,
     /// The longest wait of a poll for messages.
     pub poll_wait_max: Duration,
-    /// Polls that may be unanswered. Each may bring `poll_size_max` bytes above `buffer_size_max`.
+    /// Polls that may be unanswered at one node. Each may bring `poll_size_max` bytes above `buffer_size_max`.
     pub polls_max: usize,
     /// Bytes of batches that are fetched ahead, over all partitions; each partition has an equal share.
     pub buffer_size_max: usize,

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use wire::{
     ErrorCode, Failure, GetConsumerOffset, GetTopic, Offset, OffsetResult, PartitionId,
-    PollMessages, PollResult, PollSection, PollStrategy, Reply,
+    PollMessages, PollResult, PollSection, PollStrategy, ReplicaId, Reply,
 };
 
 use super::{
@@ -33,7 +33,7 @@ impl Consumer {
             stream: self.config.stream.clone(),
             topic: self.config.topic.clone(),
         };
-        self.refresh = Some(self.submit(request.into(), Duration::ZERO));
+        self.refresh = Some(self.submit(request.into(), Duration::ZERO, None));
     }
 
     pub(super) fn on_topic(&mut self, result: Result<Reply, ClientError>) {
@@ -98,7 +98,7 @@ impl Consumer {
             consumer: self.identity(),
             partitions: partitions.clone(),
         };
-        let call = self.submit(request.into(), Duration::ZERO);
+        let call = self.submit(request.into(), Duration::ZERO, None);
         self.mark_fetching(partitions.iter().copied(), call);
         self.calls.insert(call, Asked::Offsets(partitions));
         self.ask_offsets();
@@ -128,7 +128,7 @@ impl Consumer {
                 }
                 self.block_unanswered(&held);
             }
-            Ok(_) => self.block_all(&held),
+            Ok(_) => self.block_all(&held, None),
             Err(error) => self.on_fetch_failed(&held, error),
         }
     }
@@ -157,14 +157,14 @@ impl Consumer {
                 && assignment.position == Position::Unknown
                 && assignment.fetching.may_begin(self.now)
             {
-                self.block(*partition);
+                self.block(*partition, None);
             }
         }
     }
 
-    fn block_all(&mut self, partitions: &[PartitionId]) {
+    fn block_all(&mut self, partitions: &[PartitionId], refusal: Option<ErrorCode>) {
         for partition in partitions {
-            self.block(*partition);
+            self.block(*partition, refusal);
         }
     }
 
@@ -175,14 +175,14 @@ impl Consumer {
         if !error.is_retryable() {
             return self.fail(ConsumerError::Request(error));
         }
-        self.block_all(partitions);
+        self.block_all(partitions, error.refusal());
         self.event(ConsumerEvent::Retrying { error });
     }
 
     fn on_offset(&mut self, section: OffsetResult) {
         let partition = section.partition;
         if let Err(failure) = section.status {
-            return self.on_section_failed(partition, failure);
+            return self.on_section_failed(partition, section.primary, failure);
         }
         let resume = self.config.resume;
         let stop_at_end = self.config.stop_at_end;
@@ -191,6 +191,7 @@ impl Consumer {
             return;
         };
         assignment.fetching.succeed();
+        assignment.lead.told(section.primary);
         assignment.end = Some(section.end);
         assignment.stop = stop_at_end.then_some(section.end);
         assignment.storing.stored = section.stored;
@@ -221,22 +222,24 @@ impl Consumer {
 
     /// Sends the polls that the buffers have room for.
     pub(super) fn poll(&mut self) {
-        loop {
-            let polls = self
-                .calls
-                .values()
-                .filter(|asked| matches!(asked, Asked::Messages(_)))
-                .count();
-            if polls >= self.config.polls_max || self.buffered >= self.config.buffer_size_max {
-                return;
-            }
+        while self.buffered < self.config.buffer_size_max {
             let sections = self.next_sections();
-            if sections.is_empty() {
+            let Some((first, _)) = sections.first() else {
                 return;
-            }
+            };
+            let node = self.assignments[first].lead.node();
+            let polls = self.polls_at(node);
             let last = self.config.polls_max > 1 && polls + 1 == self.config.polls_max;
-            self.submit_poll(sections, last);
+            self.submit_poll(node, sections, last);
         }
+    }
+
+    /// Polls that a node has not answered yet.
+    fn polls_at(&self, node: Option<ReplicaId>) -> usize {
+        let asked = self.calls.values();
+        asked
+            .filter(|asked| matches!(asked, Asked::Messages(own, _) if *own == node))
+            .count()
     }
 
     /// The partitions to be polled now, beginning with the one whose turn it is.
@@ -246,16 +249,22 @@ impl Consumer {
         let now = self.now;
         let wish = |assignment: &Assignment| {
             let wanted = assignment.position != Position::Unknown && !assignment.is_fetched();
-            if !wanted || !assignment.fetching.may_begin(now) || assignment.fetching.size() >= share
+            let (fetching, lead) = (&assignment.fetching, &assignment.lead);
+            if !wanted
+                || !fetching.may_begin(now)
+                || fetching.size() >= share
+                || self.polls_at(lead.node()) >= self.config.polls_max
             {
                 Wish::None
-            } else if assignment.alone {
+            } else if lead.is_alone(now) {
                 Wish::PolledAlone
             } else {
-                Wish::Polled
+                Wish::Polled(lead.node())
             }
         };
-        let polled = polled_next(&self.assignments, &mut self.poll_cursor, wish);
+        let mut cursor = self.poll_cursor;
+        let polled = polled_next(&self.assignments, &mut cursor, wish);
+        self.poll_cursor = cursor;
         let polled = polled.into_iter().filter_map(|partition| {
             let assignment = self.assignments.get(&partition)?;
             Some((partition, assignment.position))
@@ -263,7 +272,12 @@ impl Consumer {
         polled.collect()
     }
 
-    fn submit_poll(&mut self, sections: Vec<(PartitionId, Position)>, last: bool) {
+    fn submit_poll(
+        &mut self,
+        node: Option<ReplicaId>,
+        sections: Vec<(PartitionId, Position)>,
+        last: bool,
+    ) {
         let wait = if self.config.stop_at_end {
             Duration::ZERO
         } else if last {
@@ -300,9 +314,9 @@ impl Consumer {
             commit_on_poll: self.config.store == StoreMode::BeforeDelivery,
             sections: polled.collect(),
         };
-        let call = self.submit(request.into(), wait);
+        let call = self.submit(request.into(), wait, node);
         self.mark_fetching(sections.iter().map(|(partition, _)| *partition), call);
-        self.calls.insert(call, Asked::Messages(sections));
+        self.calls.insert(call, Asked::Messages(node, sections));
     }
 
     pub(super) fn on_polled(
@@ -314,7 +328,7 @@ impl Consumer {
         let held = self.end_fetch(call, asked.iter().map(|(partition, _)| *partition));
         let sections = match result {
             Ok(Reply::Polled(polled)) => polled.sections,
-            Ok(_) => return self.block_all(&held),
+            Ok(_) => return self.block_all(&held, None),
             Err(error) => return self.on_fetch_failed(&held, error),
         };
         for section in sections {
@@ -332,7 +346,7 @@ impl Consumer {
     fn on_poll_section(&mut self, asked: Position, section: PollResult) {
         let partition = section.partition;
         if let Err(failure) = section.status {
-            return self.on_section_failed(partition, failure);
+            return self.on_section_failed(partition, section.primary, failure);
         }
         let chunks = match chunks(&section) {
             Ok(chunks) => chunks,
@@ -353,6 +367,7 @@ impl Consumer {
             return;
         };
         assignment.fetching.succeed();
+        assignment.lead.told(section.primary);
         assignment.end = Some(section.end);
         assignment.storing.stored = assignment.storing.stored.max(section.stored);
         // Until there is a message the place of a time is open: the next one may still be too early.
@@ -363,23 +378,26 @@ impl Consumer {
         let starved = stop_at_end && section.next == section.from && !assignment.is_fetched();
         self.buffered += assignment.extend(chunks);
         if starved {
-            self.block(partition);
+            self.block(partition, None);
         }
     }
 
-    fn on_section_failed(&mut self, partition: PartitionId, failure: Failure) {
+    fn on_section_failed(&mut self, partition: PartitionId, primary: ReplicaId, failure: Failure) {
         let follows = self.config.partitions.is_none() && !self.config.stop_at_end;
         let Some(assignment) = self.assignments.get_mut(&partition) else {
             return;
         };
-        if failure.code == ErrorCode::NotPrimary && !assignment.alone {
-            assignment.alone = true;
+        if failure.code == ErrorCode::NotPrimary
+            && assignment.lead.elsewhere(self.now, primary)
+            && assignment.fetching.stumble()
+        {
+            // Asked again at once, in another way.
         } else if failure.code == ErrorCode::PartitionNotFound && follows {
             // Removed, perhaps: the topic will tell.
             self.refresh_at = self.now;
-            self.block(partition);
+            self.block(partition, None);
         } else if failure.code.retryable() {
-            self.block(partition);
+            self.block(partition, Some(failure.code));
             let error = ClientError::Refused(failure);
             self.event(ConsumerEvent::Retrying { error });
         } else {

@@ -12,8 +12,8 @@ use alloc::{
 use core::time::Duration;
 
 use wire::{
-    Compression, DecodeError, Epoch, Failure, Message, Offset, PartitionId, Reply, Request, Time,
-    Timestamp,
+    Compression, DecodeError, Epoch, ErrorCode, Failure, Message, Offset, PartitionId, ReplicaId,
+    Reply, Request, Time, Timestamp,
 };
 
 use crate::{Call, ClientError, nanoseconds, random::Random, turns::Turn};
@@ -126,6 +126,8 @@ pub enum ConsumerEffect {
         request: Request,
         /// How long it may take.
         timeout: Duration,
+        /// The node that leads what it is for, as far as known.
+        node: Option<ReplicaId>,
     },
     /// Tell the application.
     Event(ConsumerEvent),
@@ -144,6 +146,8 @@ pub enum ConsumerInput {
     /// What is processed is to be stored without more delay. It is done when [`Consumer::is_stored`] says
     /// so.
     Flush,
+    /// A consensus group has another primary: what was refused for want of one is tried again.
+    PrimaryChanged,
     /// Time has passed, see [`Consumer::deadline`].
     Tick,
 }
@@ -185,8 +189,8 @@ pub struct Consumer {
 #[derive(Clone, Debug)]
 enum Asked {
     Offsets(Vec<PartitionId>),
-    /// Partitions and where the poll begins in each.
-    Messages(Vec<(PartitionId, Position)>),
+    /// The node that is asked, partitions, and where the poll begins in each.
+    Messages(Option<ReplicaId>, Vec<(PartitionId, Position)>),
     Store(Vec<(PartitionId, Offset)>),
 }
 
@@ -232,6 +236,7 @@ impl Consumer {
         match input {
             ConsumerInput::Answered { call, result } => self.on_answer(call, result),
             ConsumerInput::Flush => self.on_flush(),
+            ConsumerInput::PrimaryChanged => self.on_primary_changed(),
             ConsumerInput::Tick => {}
         }
         self.drive();
@@ -440,7 +445,7 @@ impl Consumer {
         match self.calls.remove(&call) {
             None => {}
             Some(Asked::Offsets(partitions)) => self.on_offsets(call, &partitions, result),
-            Some(Asked::Messages(sections)) => self.on_polled(call, &sections, result),
+            Some(Asked::Messages(_, sections)) => self.on_polled(call, &sections, result),
             Some(Asked::Store(sections)) => self.on_stored(call, &sections, result),
         }
     }
@@ -465,7 +470,7 @@ impl Consumer {
         self.effects.push_back(ConsumerEffect::Event(event));
     }
 
-    fn submit(&mut self, request: Request, wait: Duration) -> Call {
+    fn submit(&mut self, request: Request, wait: Duration, node: Option<ReplicaId>) -> Call {
         self.next_call += 1;
         let call = Call(self.next_call);
         let timeout = self.config.request_timeout.saturating_add(wait);
@@ -473,19 +478,26 @@ impl Consumer {
             call,
             request,
             timeout,
+            node,
         });
         call
     }
 
     /// Leaves a partition alone for a while after a failure.
-    fn block(&mut self, partition: PartitionId) {
+    fn block(&mut self, partition: PartitionId, refusal: Option<ErrorCode>) {
         let Some(assignment) = self.assignments.get_mut(&partition) else {
             return;
         };
-        let backoff = &self.config.backoff;
-        assignment
-            .fetching
-            .fail(self.now, backoff, &mut self.random);
+        let pace = (&self.config.backoff, &mut self.random);
+        assignment.fetching.fail(self.now, refusal, pace);
+    }
+
+    /// A consensus group has another primary: what waits for one need not wait any more.
+    fn on_primary_changed(&mut self) {
+        for assignment in self.assignments.values_mut() {
+            assignment.fetching.wake();
+            assignment.storing.wake();
+        }
     }
 }
 

@@ -3,13 +3,13 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use wire::{Offset, PartitionId, Reply, StoreConsumerOffset, StoreResult, StoreSection};
+use wire::{ErrorCode, Offset, PartitionId, Reply, StoreConsumerOffset, StoreResult, StoreSection};
 
 use super::{
     Asked, Call, ClientError, Consumer, ConsumerError, ConsumerEvent, StoreMode,
     assignment::Assignment, nanoseconds,
 };
-use crate::{storing::Pace, turns::SECTIONS_MAX};
+use crate::{lead::common, storing::Pace, turns::SECTIONS_MAX};
 
 impl Consumer {
     pub(super) fn identity(&self) -> wire::Consumer {
@@ -82,7 +82,12 @@ impl Consumer {
             consumer: self.identity(),
             sections,
         };
-        let call = self.submit(request.into(), Duration::ZERO);
+        let leads = stored.iter().filter_map(|(partition, _)| {
+            let assignment = self.assignments.get(partition)?;
+            Some(&assignment.lead)
+        });
+        let node = common(leads);
+        let call = self.submit(request.into(), Duration::ZERO, node);
         for (partition, offset) in &stored {
             if let Some(assignment) = self.assignments.get_mut(partition) {
                 assignment.storing.begin(call, *offset);
@@ -119,7 +124,7 @@ impl Consumer {
             // Whether it was stored is not known: it is stored again.
             Err(error) if error.is_retryable() => {
                 for (partition, _) in held {
-                    self.block_store(partition);
+                    self.block_store(partition, error.refusal());
                 }
                 self.event(ConsumerEvent::Retrying { error });
             }
@@ -138,7 +143,7 @@ impl Consumer {
                 self.note_progress(partition);
             }
             Err(failure) if failure.code.retryable() => {
-                self.block_store(partition);
+                self.block_store(partition, Some(failure.code));
                 self.event(ConsumerEvent::Retrying {
                     error: ClientError::Refused(failure),
                 });
@@ -154,10 +159,10 @@ impl Consumer {
         }
     }
 
-    fn block_store(&mut self, partition: PartitionId) {
+    fn block_store(&mut self, partition: PartitionId, refusal: Option<ErrorCode>) {
         if let Some(assignment) = self.assignments.get_mut(&partition) {
-            let backoff = &self.config.backoff;
-            assignment.storing.fail(self.now, backoff, &mut self.random);
+            let pace = (&self.config.backoff, &mut self.random);
+            assignment.storing.fail(self.now, refusal, pace);
         }
     }
 }

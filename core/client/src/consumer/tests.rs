@@ -531,30 +531,123 @@ fn what_was_removed_by_retention_is_told_and_passed_over() {
     assert_eq!(driver.next(), Some((P0, 40)));
 }
 
+/// The polls among what the consumer wants: call, node, partitions.
+fn polls(driver: &mut Driver) -> Vec<(Call, Option<u8>, Vec<PartitionId>)> {
+    let mut polls = Vec::new();
+    for effect in driver.effects() {
+        if let ConsumerEffect::Submit {
+            call,
+            request: Request::PollMessages(poll),
+            node,
+            ..
+        } = effect
+        {
+            let sections = poll.sections.iter().map(|section| section.partition);
+            polls.push((call, node.map(|node| node.0), sections.collect()));
+        }
+    }
+    polls
+}
+
+fn answered_by(node: u8, section: PollResult) -> PollResult {
+    PollResult {
+        primary: ReplicaId(node),
+        ..section
+    }
+}
+
 #[test]
-fn a_partition_of_another_node_is_polled_alone() {
+fn a_partition_of_another_node_is_polled_there() {
     let mut driver = Driver::new(&[P0, P1], |config| config.store = StoreMode::Never);
     driver.tell(&[(P0, 0, 5, None), (P1, 0, 5, None)]);
     let (call, _) = driver.polled();
     let sections = vec![
-        refused_section(P0, ErrorCode::NotPrimary),
+        answered_by(1, refused_section(P0, ErrorCode::NotPrimary)),
         section(P1, 0, 0, 1),
     ];
     driver.answer(call, Reply::Polled(Polled { sections }));
-    let polled = driver.effects().into_iter().map(|effect| {
-        let ConsumerEffect::Submit {
-            request: Request::PollMessages(poll),
-            ..
-        } = effect
-        else {
-            panic!("{effect:?}")
-        };
-        let partitions = poll.sections.iter().map(|section| section.partition);
-        partitions.collect::<Vec<_>>()
+    let sent = polls(&mut driver);
+    let mut sent: Vec<_> = sent
+        .iter()
+        .map(|(_, node, own)| (*node, &own[..]))
+        .collect();
+    sent.sort_unstable();
+    assert_eq!(sent, [(Some(0), &[P1][..]), (Some(1), &[P0])]);
+}
+
+#[test]
+fn a_partition_whose_node_cannot_be_asked_is_polled_alone_for_a_while() {
+    let mut driver = Driver::new(&[P0, P1], |config| config.store = StoreMode::Never);
+    driver.tell(&[(P0, 0, 5, None), (P1, 0, 5, None)]);
+    let (call, _) = driver.polled();
+    // They are refused by another node, for the one that was to be asked is out of reach.
+    let refused = |partition| refused_section(partition, ErrorCode::NotPrimary);
+    let sections = vec![refused(P0), refused(P1)];
+    driver.answer(call, Reply::Polled(Polled { sections }));
+    let alone = polls(&mut driver);
+    let mut partitions: Vec<_> = alone.iter().map(|(.., own)| &own[..]).collect();
+    partitions.sort_unstable();
+    assert_eq!(partitions, [[P0], [P1]]);
+    // Both are answered with nothing while the polls may wait no longer: then they go together again.
+    driver.now += 1_000 * MS;
+    for (call, ..) in &alone {
+        let error = ClientError::Refused(Failure::new(ErrorCode::Busy, "no"));
+        driver.fail(*call, error);
+    }
+    driver.effects();
+    driver.advance(100);
+    let together = polls(&mut driver);
+    assert_eq!(together.len(), 1);
+    assert_eq!(together[0].2.len(), 2);
+}
+
+#[test]
+fn a_node_where_nothing_happens_keeps_no_other_from_being_polled() {
+    let mut driver = Driver::new(&[P0, P1], |config| {
+        config.store = StoreMode::Never;
+        config.polls_max = 1;
     });
-    let mut polled = polled.collect::<Vec<_>>();
-    polled.sort();
-    assert_eq!(polled, [[P0], [P1]]);
+    driver.tell(&[(P0, 0, 5, None), (P1, 0, 5, None)]);
+    let (call, _) = driver.polled();
+    let sections = vec![section(P0, 0, 0, 1), answered_by(1, section(P1, 0, 0, 1))];
+    driver.answer(call, Reply::Polled(Polled { sections }));
+    let sent = polls(&mut driver);
+    assert_eq!(sent.len(), 2);
+    // One of them waits; the other is answered and asked again, time after time.
+    let mut call = sent.iter().find(|(_, node, _)| *node == Some(1)).unwrap().0;
+    for base in 1..5 {
+        let sections = vec![answered_by(1, section(P1, base, base, 1))];
+        driver.answer(call, Reply::Polled(Polled { sections }));
+        let sent = polls(&mut driver);
+        let [(next, Some(1), own)] = &sent[..] else {
+            panic!("{sent:?}")
+        };
+        assert_eq!(own, &[P1]);
+        call = *next;
+    }
+}
+
+#[test]
+fn another_primary_ends_the_pause_of_what_waits_for_one() {
+    for (code, wakes) in [(ErrorCode::NotReady, true), (ErrorCode::Busy, false)] {
+        let mut driver = Driver::new(&[P0], |config| config.store = StoreMode::Never);
+        driver.tell(&[(P0, 0, 5, None)]);
+        let (mut call, _) = driver.polled();
+        for attempt in 0..5 {
+            let sections = vec![refused_section(P0, code)];
+            driver.answer(call, Reply::Polled(Polled { sections }));
+            driver.effects();
+            let waited = driver.wait();
+            let longest = if wakes { 4 } else { 50 } << attempt;
+            assert!(waited <= longest, "{waited} ms");
+            call = driver.polled().0;
+        }
+        let sections = vec![refused_section(P0, code)];
+        driver.answer(call, Reply::Polled(Polled { sections }));
+        driver.effects();
+        driver.input(ConsumerInput::PrimaryChanged);
+        assert_eq!(driver.effects().len(), usize::from(wakes));
+    }
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub struct GroupConsumerConfig {
     pub poll_size_max: u32,
     /// The longest wait of a poll for messages.
     pub poll_wait_max: Duration,
-    /// Polls that may be unanswered: one covers all partitions that are free when it is sent, the others
+    /// Polls that may be unanswered at one node: one covers all partitions that are free when it is sent, the others
     /// those that come later. Each may bring `poll_size_max` bytes above `buffer_size_max`.
     pub polls_max: usize,
     /// Bytes of batches that are fetched ahead, over all partitions; each partition has an equal share.

@@ -3,7 +3,10 @@
 use alloc::vec::Vec;
 use core::{fmt, time::Duration};
 
-use wire::{ConsumerGroupId, Epoch, Event, Failure, MemberId, Offset, PartitionId, Reply, Request};
+use wire::{
+    ConsumerGroupId, Epoch, Event, Failure, MemberId, Offset, PartitionId, ReplicaId, Reply,
+    Request,
+};
 
 use crate::{Call, ClientError, ConsumerError};
 
@@ -153,6 +156,8 @@ pub enum GroupEffect {
         request: Request,
         /// How long it may take.
         timeout: Duration,
+        /// The node that leads what it is for, as far as known.
+        node: Option<ReplicaId>,
     },
     /// Tell the application.
     Event(GroupEvent),

@@ -2,7 +2,10 @@
 
 use alloc::vec::Vec;
 
-use wire::{Failure, Offset, PartitionId, PollMessages, PollResult, PollSection, Reply};
+use wire::{
+    ErrorCode, Failure, Offset, PartitionId, PollMessages, PollResult, PollSection, ReplicaId,
+    Reply,
+};
 
 use super::{
     Asked, Call, ClientError, GroupConsumer, GroupEvent, Holding, Refusal, StoreMode, refused,
@@ -15,21 +18,24 @@ use crate::{
 impl GroupConsumer {
     /// Sends the polls that the buffers have room for.
     pub(super) fn poll(&mut self) {
-        loop {
-            let asked = self.calls.values();
-            let polls = asked
-                .filter(|asked| matches!(asked, Asked::Messages(_)))
-                .count();
-            if polls >= self.config.polls_max || self.buffered >= self.config.buffer_size_max {
-                return;
-            }
+        while self.buffered < self.config.buffer_size_max {
             let sections = self.next_sections();
-            if sections.is_empty() {
+            let Some(first) = sections.first() else {
                 return;
-            }
+            };
+            let node = self.held[first].lead.node();
+            let polls = self.polls_at(node);
             let last = self.config.polls_max > 1 && polls + 1 == self.config.polls_max;
-            self.submit_poll(&sections, last);
+            self.submit_poll(node, &sections, last);
         }
+    }
+
+    /// Polls that a node has not answered yet.
+    fn polls_at(&self, node: Option<ReplicaId>) -> usize {
+        let asked = self.calls.values();
+        asked
+            .filter(|asked| matches!(asked, Asked::Messages(own, _) if *own == node))
+            .count()
     }
 
     /// The partitions to be polled now, beginning with the one whose turn it is.
@@ -38,18 +44,25 @@ impl GroupConsumer {
         let share = share(store, size_max, self.held.len());
         let now = self.now;
         let wish = |holding: &Holding| {
-            if !holding.may_fetch(now) || holding.fetching.size() >= share {
+            let lead = &holding.lead;
+            if !holding.may_fetch(now)
+                || holding.fetching.size() >= share
+                || self.polls_at(lead.node()) >= self.config.polls_max
+            {
                 Wish::None
-            } else if holding.alone {
+            } else if lead.is_alone(now) {
                 Wish::PolledAlone
             } else {
-                Wish::Polled
+                Wish::Polled(lead.node())
             }
         };
-        polled_next(&self.held, &mut self.poll_cursor, wish)
+        let mut cursor = self.poll_cursor;
+        let polled = polled_next(&self.held, &mut cursor, wish);
+        self.poll_cursor = cursor;
+        polled
     }
 
-    fn submit_poll(&mut self, partitions: &[PartitionId], last: bool) {
+    fn submit_poll(&mut self, node: Option<ReplicaId>, partitions: &[PartitionId], last: bool) {
         let wait = if last {
             LAST_WAIT.min(self.config.poll_wait_max)
         } else {
@@ -78,7 +91,8 @@ impl GroupConsumer {
         let asked = held
             .map(|holding| (holding.partition, holding.position))
             .collect();
-        let call = self.submit(request.into(), Asked::Messages(asked), wait);
+        let asked = Asked::Messages(node, asked);
+        let call = self.submit_to(node, request.into(), asked, wait);
         for partition in partitions {
             if let Some(holding) = self.held.get_mut(partition) {
                 holding.fetching.begin(call);
@@ -112,33 +126,38 @@ impl GroupConsumer {
                     }
                 }
             }
-            Ok(_) => self.block_all(&waiting),
+            Ok(_) => self.block_all(&waiting, None),
             Err(error) => {
+                let refusal = error.refusal();
                 if self.on_failed(error) {
-                    self.block_all(&waiting);
+                    self.block_all(&waiting, refusal);
                 }
             }
         }
     }
 
-    fn block_all(&mut self, partitions: &[(PartitionId, Option<Offset>)]) {
+    fn block_all(
+        &mut self,
+        partitions: &[(PartitionId, Option<Offset>)],
+        refusal: Option<ErrorCode>,
+    ) {
         for (partition, _) in partitions {
-            self.block(*partition);
+            self.block(*partition, refusal);
         }
     }
 
     /// Leaves a partition alone for a while after a failure.
-    fn block(&mut self, partition: PartitionId) {
+    fn block(&mut self, partition: PartitionId, refusal: Option<ErrorCode>) {
         if let Some(holding) = self.held.get_mut(&partition) {
-            let backoff = &self.config.backoff;
-            holding.fetching.fail(self.now, backoff, &mut self.random);
+            let pace = (&self.config.backoff, &mut self.random);
+            holding.fetching.fail(self.now, refusal, pace);
         }
     }
 
     fn on_poll_section(&mut self, asked: Option<Offset>, section: PollResult) {
         let partition = section.partition;
         if let Err(failure) = section.status {
-            return self.on_poll_refused(partition, failure);
+            return self.on_poll_refused(partition, section.primary, failure);
         }
         let mut chunks = match chunks(&section) {
             Ok(chunks) => chunks,
@@ -163,6 +182,7 @@ impl GroupConsumer {
             return;
         };
         holding.fetching.succeed();
+        holding.lead.told(section.primary);
         holding.end = Some(section.end);
         holding.storing.stored = holding.storing.stored.max(section.stored);
         holding.position = Some(section.next);
@@ -172,18 +192,18 @@ impl GroupConsumer {
         }
     }
 
-    fn on_poll_refused(&mut self, partition: PartitionId, failure: Failure) {
+    fn on_poll_refused(&mut self, partition: PartitionId, primary: ReplicaId, failure: Failure) {
         match Refusal::of(failure.code) {
             Refusal::Fenced => self.on_fenced(partition, failure),
             Refusal::Behind => {
-                self.block(partition);
+                self.block(partition, None);
                 self.sync.wanted = true;
             }
             Refusal::NotMember => self.on_membership_ended(failure),
             Refusal::Final => self.fail(refused(failure)),
-            Refusal::Elsewhere if self.isolate(partition) => {}
+            Refusal::Elsewhere if self.finds_another_way(partition, primary) => {}
             Refusal::Elsewhere | Refusal::Passing => {
-                self.block(partition);
+                self.block(partition, Some(failure.code));
                 let error = ClientError::Refused(failure);
                 self.event(GroupEvent::Retrying { error });
             }
@@ -191,11 +211,19 @@ impl GroupConsumer {
         }
     }
 
-    /// Asks for the partition in requests of its own from now on. Says whether that is news.
-    pub(super) fn isolate(&mut self, partition: PartitionId) -> bool {
+    /// A node has named another one that leads the partition. Says whether it is to be asked again at once.
+    fn finds_another_way(&mut self, partition: PartitionId, primary: ReplicaId) -> bool {
         let Some(holding) = self.held.get_mut(&partition) else {
             return false;
         };
-        !core::mem::replace(&mut holding.alone, true)
+        holding.lead.elsewhere(self.now, primary) && holding.fetching.stumble()
+    }
+
+    /// A consensus group has another primary: what waits for one need not wait any more.
+    pub(super) fn on_primary_changed(&mut self) {
+        for holding in self.held.values_mut() {
+            holding.fetching.wake();
+            holding.storing.wake();
+        }
     }
 }

@@ -2,7 +2,9 @@
 
 use wire::{AssignedPartition, Epoch, Incarnation, Offset, PartitionId, PollStrategy};
 
-use crate::{Call, Delivery, StoreMode, fetching::Fetching, frontier::Frontier, storing::Storing};
+use crate::{
+    Call, Delivery, StoreMode, fetching::Fetching, frontier::Frontier, lead::Lead, storing::Storing,
+};
 
 /// One ownership of a partition, from the assignment that names it until it is given up or lost. Dropping it
 /// drops position, messages and frontier together, so that nothing of it reaches the next ownership.
@@ -21,8 +23,7 @@ pub(super) struct Holding {
     /// Where the next poll begins; `None`: behind the stored offset, which the server knows.
     pub(super) position: Option<Offset>,
     pub(super) fetching: Fetching,
-    /// Whether it must be alone in a request: another node leads it, and only such a request is passed on.
-    pub(super) alone: bool,
+    pub(super) lead: Lead,
     /// Nothing is fetched or handed out at the application's wish.
     pub(super) paused: bool,
     /// The offset behind the newest message, as far as known.
@@ -68,7 +69,7 @@ impl Holding {
             told: false,
             position: None,
             fetching: Fetching::default(),
-            alone: false,
+            lead: Lead::default(),
             paused: false,
             end: None,
             frontier: Frontier::default(),

@@ -228,8 +228,8 @@ impl GroupConsumer {
             Event::AssignmentChanged(_)
             | Event::MembershipEnded(..)
             | Event::Evicted(_)
-            | Event::ServerStopping(_)
-            | Event::PrimaryChanged(_) => {}
+            | Event::ServerStopping(_) => {}
+            Event::PrimaryChanged(_) => self.on_primary_changed(),
         }
     }
 

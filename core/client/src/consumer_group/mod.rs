@@ -16,7 +16,7 @@ use core::time::Duration;
 
 use wire::{
     ConsumerGroupId, Epoch, ErrorCode, Generation, Identifier, MemberId, Offset, PartitionId,
-    Reply, Request, StreamId, Time, TopicId,
+    ReplicaId, Reply, Request, StreamId, Time, TopicId,
 };
 
 use crate::{
@@ -135,8 +135,8 @@ enum Asked {
     Create,
     Join,
     Sync,
-    /// Partitions and where the poll begins in each.
-    Messages(Vec<(PartitionId, Option<Offset>)>),
+    /// The node that is asked, partitions, and where the poll begins in each.
+    Messages(Option<ReplicaId>, Vec<(PartitionId, Option<Offset>)>),
     Store(Vec<(PartitionId, Offset)>),
     /// Partitions with the epoch that names the ownership, and what is stored.
     Release(Vec<(PartitionId, Epoch, Option<Offset>)>),
@@ -426,7 +426,7 @@ impl GroupConsumer {
         let holdings = self.held.values().filter_map(|holding| {
             let unblocked = Some(holding.fetching.blocked_until).filter(|time| *time > self.now);
             // What shares its requests waits for the one under way.
-            let waits = busy && !holding.alone;
+            let waits = busy && !holding.lead.is_alone(self.now);
             let store = self.store_deadline(holding).filter(|_| !waits);
             let release = self.release_deadline(holding);
             unblocked.into_iter().chain(store).chain(release).min()
@@ -466,7 +466,7 @@ impl GroupConsumer {
             Some(Asked::Create) => self.on_created(result),
             Some(Asked::Join) => self.on_joined(result),
             Some(Asked::Sync) => self.on_synced(result),
-            Some(Asked::Messages(sections)) => self.on_polled(call, &sections, result),
+            Some(Asked::Messages(_, sections)) => self.on_polled(call, &sections, result),
             Some(Asked::Store(sections)) => self.on_stored(call, &sections, result),
             Some(Asked::Release(sections)) => self.on_released(call, &sections, result),
             Some(Asked::Leave) => self.on_leave_answered(result),
@@ -554,6 +554,16 @@ impl GroupConsumer {
     }
 
     fn submit(&mut self, request: Request, asked: Asked, wait: Duration) -> Call {
+        self.submit_to(None, request, asked, wait)
+    }
+
+    fn submit_to(
+        &mut self,
+        node: Option<ReplicaId>,
+        request: Request,
+        asked: Asked,
+        wait: Duration,
+    ) -> Call {
         self.next_call += 1;
         let call = Call(self.next_call);
         let timeout = self.config.request_timeout.saturating_add(wait);
@@ -562,6 +572,7 @@ impl GroupConsumer {
             call,
             request,
             timeout,
+            node,
         });
         call
     }

@@ -5,14 +5,14 @@ use core::time::Duration;
 
 use wire::{
     Epoch, ErrorCode, Failure, Offset, PartitionId, ReleasePartition, ReleaseResult,
-    ReleaseSection, Reply, StoreConsumerOffset, StoreResult, StoreSection,
+    ReleaseSection, ReplicaId, Reply, StoreConsumerOffset, StoreResult, StoreSection,
 };
 
 use super::{
     Asked, Call, ClientError, GroupConsumer, GroupEvent, Holding, Refusal, State, StoreMode,
     nanoseconds, refused,
 };
-use crate::{storing::Pace, turns::SECTIONS_MAX};
+use crate::{lead::common, storing::Pace, turns::SECTIONS_MAX};
 
 impl GroupConsumer {
     pub(super) fn on_flush(&mut self) {
@@ -58,7 +58,7 @@ impl GroupConsumer {
     /// Whether partitions that share their requests wait for one already.
     pub(super) fn is_storing(&self) -> bool {
         let mut held = self.held.values();
-        held.any(|holding| !holding.alone && holding.storing.call.is_some())
+        held.any(|holding| !holding.lead.is_alone(self.now) && holding.storing.call.is_some())
     }
 
     /// Stores what is due, and with it what would be due soon.
@@ -66,11 +66,14 @@ impl GroupConsumer {
         let busy = self.is_storing();
         let times = self.held.values().filter_map(|holding| {
             let time = self.store_deadline(holding)?;
-            (!busy || holding.alone).then_some((holding, time))
+            (!busy || holding.lead.is_alone(self.now)).then_some((holding, time))
         });
         let ready = times
             .filter(|(holding, _)| holding.storing.blocked_until <= self.now)
-            .map(|(holding, time)| (holding.partition, holding.alone, time <= self.now))
+            .map(|(holding, time)| {
+                let alone = holding.lead.is_alone(self.now);
+                (holding.partition, alone, time <= self.now)
+            })
             .collect::<Vec<_>>();
         let shared = ready.iter().filter(|(_, alone, _)| !alone);
         if shared.clone().any(|(.., due)| *due) {
@@ -109,7 +112,8 @@ impl GroupConsumer {
             sections,
         };
         let asked = Asked::Store(stored.clone());
-        let call = self.submit(request.into(), asked, Duration::ZERO);
+        let node = self.common_lead(&partitions);
+        let call = self.submit_to(node, request.into(), asked, Duration::ZERO);
         for (partition, offset) in stored {
             if let Some(holding) = self.held.get_mut(&partition) {
                 holding.storing.begin(call, offset);
@@ -140,11 +144,12 @@ impl GroupConsumer {
                     }
                 }
             }
-            Ok(_) => self.block_stores(&waiting),
+            Ok(_) => self.block_stores(&waiting, None),
             // Whether it was stored is not known: it is stored again.
             Err(error) => {
+                let refusal = error.refusal();
                 if self.on_failed(error) {
-                    self.block_stores(&waiting);
+                    self.block_stores(&waiting, refusal);
                 }
             }
         }
@@ -160,7 +165,9 @@ impl GroupConsumer {
                 holding.storing.succeed(section.stored);
                 self.note_progress(partition);
             }
-            Err(failure) => self.on_store_refused(partition, Some(offset), failure),
+            Err(failure) => {
+                self.on_store_refused(partition, (Some(offset), section.primary), failure);
+            }
         }
     }
 
@@ -168,16 +175,20 @@ impl GroupConsumer {
     fn on_store_refused(
         &mut self,
         partition: PartitionId,
-        offset: Option<Offset>,
+        (offset, primary): (Option<Offset>, ReplicaId),
         failure: Failure,
     ) {
         match Refusal::of(failure.code) {
             Refusal::Fenced => self.on_fenced(partition, failure),
             Refusal::NotMember => self.on_membership_ended(failure),
             Refusal::Final => self.fail(refused(failure)),
-            Refusal::Elsewhere if self.isolate(partition) => self.store_soon(partition),
-            Refusal::Elsewhere | Refusal::Passing => {
-                self.block_store(partition);
+            refusal @ (Refusal::Elsewhere | Refusal::Passing) => {
+                if refusal == Refusal::Elsewhere
+                    && let Some(holding) = self.held.get_mut(&partition)
+                {
+                    holding.lead.elsewhere(self.now, primary);
+                }
+                self.block_store(partition, Some(failure.code));
                 let error = ClientError::Refused(failure);
                 self.event(GroupEvent::Retrying { error });
             }
@@ -191,27 +202,29 @@ impl GroupConsumer {
                     });
                 }
                 self.sync.wanted = true;
-                self.block_store(partition);
+                self.block_store(partition, None);
             }
         }
     }
 
-    fn store_soon(&mut self, partition: PartitionId) {
-        if let Some(holding) = self.held.get_mut(&partition) {
-            holding.storing.again(self.now);
-        }
+    /// The node that leads all of these partitions, if that is one.
+    fn common_lead(&self, partitions: &[PartitionId]) -> Option<ReplicaId> {
+        let held = partitions
+            .iter()
+            .filter_map(|partition| self.held.get(partition));
+        common(held.map(|holding| &holding.lead))
     }
 
-    fn block_stores(&mut self, partitions: &[(PartitionId, Offset)]) {
+    fn block_stores(&mut self, partitions: &[(PartitionId, Offset)], refusal: Option<ErrorCode>) {
         for (partition, _) in partitions {
-            self.block_store(*partition);
+            self.block_store(*partition, refusal);
         }
     }
 
-    fn block_store(&mut self, partition: PartitionId) {
+    fn block_store(&mut self, partition: PartitionId, refusal: Option<ErrorCode>) {
         if let Some(holding) = self.held.get_mut(&partition) {
-            let backoff = &self.config.backoff;
-            holding.storing.fail(self.now, backoff, &mut self.random);
+            let pace = (&self.config.backoff, &mut self.random);
+            holding.storing.fail(self.now, refusal, pace);
         }
     }
 
@@ -229,7 +242,7 @@ impl GroupConsumer {
                 .is_some_and(|time| time <= self.now)
         });
         let ready = held
-            .map(|holding| (holding.partition, holding.alone))
+            .map(|holding| (holding.partition, holding.lead.is_alone(self.now)))
             .collect::<Vec<_>>();
         let shared = ready.iter().filter(|(_, alone)| !alone);
         let shared = shared.map(|(partition, _)| *partition).collect::<Vec<_>>();
@@ -271,7 +284,9 @@ impl GroupConsumer {
             group,
             sections,
         };
-        let sent = self.submit(request.into(), Asked::Release(asked), Duration::ZERO);
+        let node = self.common_lead(partitions);
+        let asked = Asked::Release(asked);
+        let sent = self.submit_to(node, request.into(), asked, Duration::ZERO);
         for partition in partitions {
             if let Some(holding) = self.held.get_mut(partition)
                 && let State::Revoking { planned, deadline } = holding.state
@@ -295,10 +310,11 @@ impl GroupConsumer {
     ) {
         let sections = match result {
             Ok(Reply::PartitionsReleased(released)) => released.sections,
-            Ok(_) => return self.release_again(call, asked),
+            Ok(_) => return self.release_again(call, asked, None),
             Err(error) => {
+                let refusal = error.refusal();
                 if self.on_failed(error) {
-                    self.release_again(call, asked);
+                    self.release_again(call, asked, refusal);
                 }
                 return;
             }
@@ -312,14 +328,19 @@ impl GroupConsumer {
             }
         }
         // Nothing was said of these.
-        self.release_again(call, asked);
+        self.release_again(call, asked, None);
     }
 
     /// How it went is not known, or it did not: all who still wait for this release send it again.
-    fn release_again(&mut self, call: Call, asked: &[(PartitionId, Epoch, Option<Offset>)]) {
+    fn release_again(
+        &mut self,
+        call: Call,
+        asked: &[(PartitionId, Epoch, Option<Offset>)],
+        refusal: Option<ErrorCode>,
+    ) {
         for (partition, ..) in asked {
             if self.reopen(*partition, call) {
-                self.block_store(*partition);
+                self.block_store(*partition, refusal);
             }
         }
     }
@@ -375,12 +396,12 @@ impl GroupConsumer {
             Ok(()) => {}
             Err(_) if stored => {
                 self.reopen(partition, call);
-                self.block_store(partition);
+                self.block_store(partition, None);
                 self.sync.wanted = true;
             }
             Err(failure) => {
                 if self.reopen(partition, call) {
-                    self.on_store_refused(partition, offset, failure);
+                    self.on_store_refused(partition, (offset, section.primary), failure);
                 }
             }
         }

@@ -205,6 +205,7 @@ impl World {
                         call,
                         request,
                         timeout,
+                        node,
                     } => {
                         let (owner, retry) = (Owner::Consumer(call), Retry::Session);
                         self.submit(
@@ -214,7 +215,10 @@ impl World {
                                 request,
                                 timeout,
                                 retry,
-                                route: Route::any(1),
+                                route: Route {
+                                    node,
+                                    ..Route::any(1)
+                                },
                             },
                         );
                     }
@@ -234,6 +238,7 @@ impl World {
                 call,
                 request,
                 timeout,
+                node,
             } => {
                 let (owner, retry) = (Owner::Producer(call), Retry::Caller);
                 self.submit(
@@ -243,7 +248,11 @@ impl World {
                         request,
                         timeout,
                         retry,
-                        route: Route::any(0),
+                        route: Route {
+                            lane: 0,
+                            node,
+                            ordered: true,
+                        },
                     },
                 );
             }

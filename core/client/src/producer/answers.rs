@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use wire::{ErrorCode, Offset, Reply, SendResult};
 
 use super::{BatchId, Call, Producer, ProducerEffect, identity, partition_id};
-use crate::{ClientError, ErrorClass, nanoseconds};
+use crate::{ClientError, ErrorClass, backoff::passes_with_primary, nanoseconds};
 
 impl Producer {
     pub(super) fn on_answer(&mut self, call: Call, result: Result<Reply, ClientError>) {
@@ -44,6 +44,13 @@ impl Producer {
     }
 
     fn on_section(&mut self, index: usize, id: BatchId, section: SendResult) {
+        let names_primary = match &section.status {
+            Ok(()) => true,
+            Err(failure) => failure.code == ErrorCode::NotPrimary,
+        };
+        if names_primary {
+            self.queues[index].lead = Some(section.primary);
+        }
         match (section.status, section.base_offset) {
             (Ok(()), Some(base_offset)) => self.on_delivered(index, id, base_offset),
             (Ok(()), None) => self.on_batch_failed(index, id, &unexpected()),
@@ -115,7 +122,7 @@ impl Producer {
         queue.batches[0].unnumber();
         // Numbered anew it fits, so a second gap in a row is the server's fault: do not press it.
         if queue.failures > 0 {
-            self.pause(index);
+            self.pause(index, None);
         } else {
             queue.failures = 1;
         }
@@ -126,15 +133,28 @@ impl Producer {
     fn hold(&mut self, index: usize, error: &ClientError) {
         self.queues[index].cautious = true;
         if pauses(error) {
-            self.pause(index);
+            self.pause(index, error.refusal());
         }
     }
 
-    fn pause(&mut self, index: usize) {
+    fn pause(&mut self, index: usize, refusal: Option<ErrorCode>) {
         let queue = &mut self.queues[index];
         queue.failures = queue.failures.saturating_add(1);
-        let wait = self.config.backoff.wait(queue.failures, &mut self.random);
+        let backoff = self.config.backoff.after(refusal);
+        let wait = backoff.wait(queue.failures, &mut self.random);
         queue.blocked_until = self.now.saturating_add(wait);
+        queue.awaits_primary = refusal.is_some_and(passes_with_primary);
+    }
+
+    /// A consensus group has another primary: what waits for one need not wait any more.
+    pub(super) fn on_primary_changed(&mut self) {
+        for index in &self.active {
+            let queue = &mut self.queues[*index];
+            if core::mem::take(&mut queue.awaits_primary) {
+                queue.failures = 0;
+                queue.blocked_until = 0;
+            }
+        }
     }
 
     /// Gives up what could not be delivered in time.

@@ -12,8 +12,8 @@ use core::time::Duration;
 
 use wire::{
     Acknowledgement, BATCH_HEADER_SIZE, BATCH_SIZE_MAX, BatchBuilder, GetTopic, KEY_SIZE_MAX,
-    MESSAGE_HEADERS_SIZE_MAX, Message, Offset, PartitionId, PartitionTarget, ProducerId, Reply,
-    Request, SendMessages, SendSection, Time, partition_of_key,
+    MESSAGE_HEADERS_SIZE_MAX, Message, Offset, PartitionId, PartitionTarget, ProducerId, ReplicaId,
+    Reply, Request, SendMessages, SendSection, Time, partition_of_key,
 };
 
 use crate::{ClientError, nanoseconds, random::Random};
@@ -111,6 +111,8 @@ pub enum ProducerInput {
     },
     /// What was pushed is to be sent without more linger.
     Flush,
+    /// A consensus group has another primary: what was refused for want of one is tried again.
+    PrimaryChanged,
     /// Time has passed, see [`Producer::deadline`].
     Tick,
 }
@@ -119,7 +121,8 @@ pub enum ProducerInput {
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProducerEffect {
     /// Give this request to the session, to be sent once ([`Retry::Caller`](crate::Retry::Caller)), and
-    /// report [`ProducerInput::Answered`]. All requests of a producer belong on one lane.
+    /// report [`ProducerInput::Answered`]. Requests of a producer to the same node keep their order
+    /// ([`Route`](crate::Route)).
     Submit {
         /// The request.
         call: Call,
@@ -127,6 +130,8 @@ pub enum ProducerEffect {
         request: Request,
         /// How long it may take.
         timeout: Duration,
+        /// The node that leads the partitions, as far as known.
+        node: Option<ReplicaId>,
     },
     /// All messages of a batch are stored by a quorum.
     Delivered {
@@ -263,6 +268,7 @@ impl Producer {
         match input {
             ProducerInput::Answered { call, result } => self.on_answer(call, result),
             ProducerInput::Flush => self.on_flush(),
+            ProducerInput::PrimaryChanged => self.on_primary_changed(),
             ProducerInput::Tick => {}
         }
         self.expire();
@@ -419,17 +425,20 @@ impl Producer {
     /// Sends what the windows allow.
     fn dispatch(&mut self) {
         while self.calls.len() < self.config.in_flight_max {
-            let sections = self.next_sections();
+            let (node, sections) = self.next_sections();
             if sections.is_empty() {
                 break;
             }
-            self.submit(sections);
+            self.submit(node, sections);
         }
     }
 
-    /// At most one batch of each partition, beginning with the partition whose turn it is.
-    fn next_sections(&mut self) -> Vec<(usize, BatchId, SendSection)> {
+    /// At most one batch of each partition, beginning with the partition whose turn it is: of all that its node
+    /// leads.
+    fn next_sections(&mut self) -> (Option<ReplicaId>, Vec<(usize, BatchId, SendSection)>) {
         let mut sections = Vec::new();
+        let mut course = None;
+        let mut passed = None;
         let mut size = 0;
         let size_max = self.config.request_size_max.min(self.frame_room());
         let turn = self
@@ -443,8 +452,12 @@ impl Producer {
             let batch_size = self.queues[index].batches[position].size;
             let full = size + batch_size > size_max || sections.len() == SECTIONS_MAX;
             if full && !sections.is_empty() {
-                self.cursor = index;
-                return sections;
+                passed.get_or_insert(index);
+                break;
+            }
+            if !self.queues[index].joins(&mut course) {
+                passed.get_or_insert(index);
+                continue;
             }
             size += batch_size;
             let id = self.queues[index].batches[position].id;
@@ -452,8 +465,13 @@ impl Producer {
             let target = PartitionTarget::Explicit(partition_id(index));
             sections.push((index, id, SendSection { target, batch }));
         }
-        self.cursor = sections.last().map_or(self.cursor, |(index, ..)| index + 1);
-        sections
+        let behind = sections.last().map(|(index, ..)| index + 1);
+        self.cursor = passed.or(behind).unwrap_or(self.cursor);
+        let node = course.flatten();
+        for (index, ..) in &sections {
+            self.queues[*index].bind(node);
+        }
+        (node, sections)
     }
 
     /// The batch of a partition that may be sent now; closes the open batch if it is its turn.
@@ -472,7 +490,7 @@ impl Producer {
         self.queues[index].next_to_send(self.now, window)
     }
 
-    fn submit(&mut self, sections: Vec<(usize, BatchId, SendSection)>) {
+    fn submit(&mut self, node: Option<ReplicaId>, sections: Vec<(usize, BatchId, SendSection)>) {
         let call = self.call();
         let batches = sections
             .iter()
@@ -503,6 +521,7 @@ impl Producer {
             call,
             request,
             timeout,
+            node,
         });
     }
 
@@ -521,6 +540,7 @@ impl Producer {
             call,
             request,
             timeout,
+            node: None,
         });
     }
 

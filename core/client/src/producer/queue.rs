@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use wire::{Batch, BatchBuilder, Message, ProducerId};
+use wire::{Batch, BatchBuilder, Message, ProducerId, ReplicaId};
 
 use super::BatchId;
 use crate::ClientError;
@@ -26,8 +26,15 @@ pub(super) struct Queue {
     pub(super) open: Option<Open>,
     /// Closed batches without a final answer, in order.
     pub(super) batches: VecDeque<Sealed>,
+    /// The node that leads the partition, as far as known.
+    pub(super) lead: Option<ReplicaId>,
+    /// The node that what is unanswered was sent to: nothing goes to another one before that is answered, or
+    /// it could come first there.
+    via: Option<ReplicaId>,
     /// Nothing is sent before this time.
     pub(super) blocked_until: u64,
+    /// Whether the pause may be over as soon as a consensus group has another primary.
+    pub(super) awaits_primary: bool,
     /// Failures in a row.
     pub(super) failures: u32,
     /// Whether something failed and nothing has succeeded since: one batch at a time.
@@ -77,7 +84,10 @@ impl Queue {
             next_sequence: 1,
             open: None,
             batches: VecDeque::new(),
+            lead: None,
+            via: None,
             blocked_until: 0,
+            awaits_primary: false,
             failures: 0,
             cautious: false,
         }
@@ -123,7 +133,9 @@ impl Queue {
             .and_then(Sealed::number)
             .unwrap_or((self.identity, self.next_sequence));
         let mut in_flight = self.batches.iter().filter(|batch| batch.in_flight);
-        if now < self.blocked_until || in_flight.clone().count() >= window {
+        let count = in_flight.clone().count();
+        let moves = count > 0 && self.lead.is_some() && self.via != self.lead;
+        if now < self.blocked_until || count >= window || moves {
             return false;
         }
         // Under another identity the partition could not tell the order; and a repetition of the oldest
@@ -143,6 +155,29 @@ impl Queue {
         } else {
             None
         }
+    }
+
+    /// The node that the next batch has to be sent to, `Some(None)` being any; `None`: along with whatever else
+    /// is sent, for nothing is known and nothing is unanswered.
+    fn course(&self) -> Option<Option<ReplicaId>> {
+        if self.batches.iter().any(|batch| batch.in_flight) {
+            Some(self.via)
+        } else {
+            self.lead.map(Some)
+        }
+    }
+
+    /// Whether the next batch may be part of a request on this course, which it may settle.
+    pub(super) fn joins(&self, course: &mut Option<Option<ReplicaId>>) -> bool {
+        match self.course() {
+            None => true,
+            Some(own) => *course.get_or_insert(own) == own,
+        }
+    }
+
+    /// What is unanswered was sent to this node.
+    pub(super) const fn bind(&mut self, node: Option<ReplicaId>) {
+        self.via = node;
     }
 
     /// Numbers the batch if it is not, and marks it as sent.

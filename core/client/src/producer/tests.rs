@@ -23,6 +23,8 @@ const ID: ProducerId = ProducerId(99);
 struct Driver {
     producer: Producer,
     now: u64,
+    /// The node that answers name.
+    primary: ReplicaId,
 }
 
 /// One section of a request: partition, producer, sequence, payloads.
@@ -36,6 +38,7 @@ impl Driver {
         Self {
             producer: Producer::new(Time::default(), config),
             now: 0,
+            primary: ReplicaId(0),
         }
     }
 
@@ -100,7 +103,7 @@ impl Driver {
         let sections = results.iter().map(|(partition, result)| SendResult {
             partition: PartitionId(*partition),
             status: result.map(|_| ()).map_err(|code| Failure::new(code, "no")),
-            primary: ReplicaId(0),
+            primary: self.primary,
             base_offset: result.ok().map(Offset),
         });
         let reply = Reply::Sent(Sent {
@@ -376,9 +379,13 @@ fn a_lost_connection_costs_no_pause_and_a_repetition_no_second_message() {
 #[test]
 fn no_batch_runs_so_far_ahead_that_the_oldest_is_forgotten() {
     let mut driver = Driver::new(1, |config| config.in_flight_per_partition_max = 2);
+    driver.push(b"first").unwrap();
+    let (call, _) = driver.sent();
+    driver.answer(call, &[(0, Ok(0))]);
+    driver.effects();
     driver.push(b"slow").unwrap();
     driver.sent();
-    for base in 1..5 {
+    for base in 2..6 {
         driver.push(b"fast").unwrap();
         let (call, _) = driver.sent();
         driver.answer(call, &[(0, Ok(base))]);
@@ -531,4 +538,110 @@ fn an_answer_that_does_not_fit_ends_the_batch_in_doubt() {
         ),
         "{effects:?}"
     );
+}
+
+/// The requests that were sent: to which node, with which partitions.
+fn courses(driver: &mut Driver) -> Vec<(Call, Option<u8>, Vec<u32>)> {
+    let mut courses = Vec::new();
+    for effect in driver.effects() {
+        if let ProducerEffect::Submit {
+            call,
+            request,
+            node,
+            ..
+        } = effect
+        {
+            let partitions = sections(&request).iter().map(|section| section.0).collect();
+            courses.push((call, node.map(|node| node.0), partitions));
+        }
+    }
+    courses
+}
+
+fn push_to_all(driver: &mut Driver, partitions: u32) {
+    for partition in 0..partitions {
+        let target = Target::Partition(PartitionId(partition));
+        driver.push_to(target, b"", b"x").unwrap();
+    }
+    driver.advance(1);
+}
+
+#[test]
+fn batches_go_to_the_nodes_that_lead_their_partitions() {
+    let mut driver = Driver::new(3, |config| config.linger = Duration::from_millis(1));
+    push_to_all(&mut driver, 3);
+    let sent = courses(&mut driver);
+    let [(call, None, partitions)] = &sent[..] else {
+        panic!("{sent:?}")
+    };
+    assert_eq!(partitions, &[0, 1, 2]);
+    let sections = [(0, 1), (1, 2), (2, 1)].map(|(partition, primary)| SendResult {
+        partition: PartitionId(partition),
+        status: Ok(()),
+        primary: ReplicaId(primary),
+        base_offset: Some(Offset(0)),
+    });
+    let sections = sections.to_vec();
+    let result = Ok(Reply::Sent(Sent { sections }));
+    driver.input(ProducerInput::Answered {
+        call: *call,
+        result,
+    });
+    driver.effects();
+    push_to_all(&mut driver, 3);
+    let sent = courses(&mut driver);
+    let sent: Vec<_> = sent
+        .iter()
+        .map(|(_, node, own)| (*node, &own[..]))
+        .collect();
+    assert_eq!(sent, [(Some(1), &[0, 2][..]), (Some(2), &[1])]);
+}
+
+#[test]
+fn a_partition_that_moves_waits_for_what_is_unanswered_elsewhere() {
+    let mut driver = Driver::new(1, |config| config.in_flight_per_partition_max = 3);
+    driver.push(b"a").unwrap();
+    driver.push(b"b").unwrap();
+    let sent = courses(&mut driver);
+    assert_eq!(sent.len(), 2);
+    driver.primary = ReplicaId(2);
+    driver.answer(sent[0].0, &[(0, Ok(0))]);
+    driver.effects();
+    driver.push(b"c").unwrap();
+    assert_eq!(courses(&mut driver), []);
+    driver.answer(sent[1].0, &[(0, Ok(1))]);
+    let sent = courses(&mut driver);
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].1, Some(2));
+}
+
+#[test]
+fn a_node_that_leads_no_more_names_the_one_that_does() {
+    let mut driver = Driver::new(1, |_| {});
+    driver.push(b"a").unwrap();
+    let (call, _) = driver.sent();
+    driver.primary = ReplicaId(2);
+    driver.answer(call, &[(0, Err(ErrorCode::NotPrimary))]);
+    driver.wait();
+    assert_eq!(courses(&mut driver)[0].1, Some(2));
+}
+
+#[test]
+fn another_primary_ends_the_pause_of_what_waits_for_one() {
+    for (code, wakes) in [(ErrorCode::NotReady, true), (ErrorCode::Busy, false)] {
+        let mut driver = Driver::new(1, |_| {});
+        driver.push(b"a").unwrap();
+        let (mut call, _) = driver.sent();
+        for attempt in 0..5 {
+            driver.answer(call, &[(0, Err(code))]);
+            assert_eq!(driver.effects(), []);
+            let waited = driver.wait();
+            let longest = if wakes { 4 } else { 50 } << attempt;
+            assert!(waited <= longest, "{waited} ms");
+            call = driver.sent().0;
+        }
+        driver.answer(call, &[(0, Err(code))]);
+        driver.input(ProducerInput::PrimaryChanged);
+        assert_eq!(driver.effects().len(), usize::from(wakes));
+    }
 }

@@ -264,7 +264,7 @@ impl Session {
             return self.complete(key, Err(ClientError::Refused(failure)));
         }
         pending.refusals = pending.refusals.saturating_add(1);
-        let backoff = self.config.backoff.after(failure.code);
+        let backoff = self.config.backoff.after(Some(failure.code));
         let wait = backoff.wait(pending.refusals, &mut self.random);
         let time = self.now.saturating_add(wait);
         pending.refusal = Some(failure);

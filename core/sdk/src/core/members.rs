@@ -334,13 +334,13 @@ impl Core {
                     call,
                     request,
                     timeout,
+                    node,
                 }) => {
-                    let lane = entry.lane;
-                    self.ask(
-                        now,
-                        Owner::Member(id, call),
-                        (request, timeout, Route::any(lane)),
-                    );
+                    let route = Route {
+                        node,
+                        ..Route::any(entry.lane)
+                    };
+                    self.ask(now, Owner::Member(id, call), (request, timeout, route));
                 }
                 Some(GroupEffect::Event(event)) => entry.on_event(event),
                 None => {

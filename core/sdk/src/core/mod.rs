@@ -24,7 +24,7 @@ use tokio::{
     runtime::Handle,
     sync::{Notify, oneshot},
 };
-use wire::{Reply, Request, Time, Timestamp};
+use wire::{Event, Reply, Request, Time, Timestamp};
 
 use crate::Error;
 use connection::Outgoing;
@@ -312,7 +312,21 @@ impl Core {
             }
             // Single consumers and producers survive their session.
             Effect::SessionLost { .. } => self.feed_members(now, &GroupInput::SessionLost),
-            Effect::Event(event) => self.feed_members(now, &GroupInput::Told(event)),
+            Effect::Event(event) => {
+                if matches!(event, Event::PrimaryChanged(_)) {
+                    self.on_primary_changed(now);
+                }
+                self.feed_members(now, &GroupInput::Told(event));
+            }
+        }
+    }
+
+    fn on_primary_changed(&mut self, now: Time) {
+        for id in self.producers.keys().copied().collect::<Vec<_>>() {
+            self.feed_producer(now, id, ProducerInput::PrimaryChanged);
+        }
+        for id in self.consumers.keys().copied().collect::<Vec<_>>() {
+            self.feed_consumer(now, id, ConsumerInput::PrimaryChanged);
         }
     }
 

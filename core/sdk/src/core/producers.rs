@@ -205,10 +205,12 @@ impl Core {
                     call,
                     request,
                     timeout,
+                    node,
                 } => {
                     let route = Route {
+                        lane: entry.lane,
+                        node,
                         ordered: true,
-                        ..Route::any(entry.lane)
                     };
                     let (ticket, retry) = (Ticket(0), Retry::Caller);
                     let submission = Submission {

@@ -6,12 +6,12 @@ use std::{
 };
 
 use client::{
-    Call, Consumer, ConsumerConfig, ConsumerEffect, ConsumerInput, Delivery, Retry, Start,
+    Call, Consumer, ConsumerConfig, ConsumerEffect, ConsumerInput, Delivery, Retry, Route, Start,
     StoreMode, Ticket,
 };
 use wire::{
-    Batch, Identifier, Offset, Offsets, PartitionId, PartitionKey, Reply, StreamId, Timestamp,
-    TopicId,
+    Batch, Identifier, Offset, Offsets, PartitionId, PartitionKey, Reply, StreamId, Time,
+    Timestamp, TopicId,
 };
 
 use super::{Answer, Desk, backoff};
@@ -63,6 +63,13 @@ struct Life {
 }
 
 impl Reading {
+    /// A consensus group has another primary.
+    pub(super) fn on_primary_changed(&mut self, now: Time) {
+        if let Some(life) = &mut self.life {
+            life.consumer.handle(now, ConsumerInput::PrimaryChanged);
+        }
+    }
+
     pub(super) const fn is_done(&self) -> bool {
         self.done || self.plan.is_none()
     }
@@ -285,8 +292,13 @@ impl Life {
                     call,
                     request,
                     timeout,
+                    node,
                 } => {
-                    let ticket = desk.submit(request, timeout, Retry::Session);
+                    let route = Route {
+                        node,
+                        ..Route::any(0)
+                    };
+                    let ticket = desk.submit_on(route, request, timeout, Retry::Session);
                     self.calls.insert(ticket, call);
                 }
                 ConsumerEffect::Event(event) => {

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use catalog::GroupKey;
-use client::{ClientError, Retry, Ticket};
+use client::{ClientError, Retry, Route, Ticket};
 use wire::{
     Consumer, ConsumerGroupAssignment, ConsumerGroupOptionsUpdate, CreateConsumerGroup, Epoch,
     ErrorCode, Event, Failure, Generation, GroupStart, Identifier, JoinConsumerGroup,
@@ -219,7 +219,7 @@ impl Member {
         for (what, request) in requests {
             let timeout = Duration::from_millis(desk.random.between(200, 1_500));
             let lane = u16::try_from(desk.random.below(4)).unwrap_or(0);
-            let ticket = desk.submit_on(lane, request, timeout, Retry::Session);
+            let ticket = desk.submit_on(Route::any(lane), request, timeout, Retry::Session);
             let life = life.number;
             self.asked.insert(ticket, Asked { life, what });
         }

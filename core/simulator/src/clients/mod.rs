@@ -422,7 +422,7 @@ impl Client {
             Effect::Completed { ticket, result } => return Some((ticket, result)),
             Effect::Event(event) => {
                 run.note(&[23], || format!("client {}: {event:?}", self.index));
-                self.work.on_event(&event);
+                self.work.on_event(self.clock.read(run.now), &event);
             }
             Effect::LoggedIn { session, .. } => {
                 run.note(&[24, session.0], || {
@@ -517,9 +517,19 @@ impl Work {
     }
 
     /// The server has told something unasked.
-    fn on_event(&mut self, event: &::wire::Event) {
-        if let Self::Member(work) = self {
-            work.on_event(event);
+    fn on_event(&mut self, now: Time, event: &::wire::Event) {
+        let has_moved = matches!(event, ::wire::Event::PrimaryChanged(_));
+        match self {
+            Self::Member(work) => work.on_event(event),
+            Self::Sending(work) if has_moved => work.on_primary_changed(now),
+            Self::Reading(work) if has_moved => work.on_primary_changed(now),
+            Self::Admin(_)
+            | Self::Sending(_)
+            | Self::Reading(_)
+            | Self::Prober(_)
+            | Self::Sender(_)
+            | Self::Rogue(_)
+            | Self::Auditor(_) => {}
         }
     }
 
@@ -548,13 +558,13 @@ impl Work {
 impl Desk<'_> {
     /// Hands a request to the session.
     fn submit(&mut self, request: Request, timeout: Duration, retry: Retry) -> Ticket {
-        self.submit_on(0, request, timeout, retry)
+        self.submit_on(Route::any(0), request, timeout, retry)
     }
 
-    /// Hands a request to the session, for one of its connections.
+    /// Hands a request to the session, with the way that it is to take.
     fn submit_on(
         &mut self,
-        lane: u16,
+        route: Route,
         request: Request,
         timeout: Duration,
         retry: Retry,
@@ -566,7 +576,7 @@ impl Desk<'_> {
             request,
             timeout,
             retry,
-            route: Route::any(lane),
+            route,
         });
         ticket
     }

@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 use bytes::Bytes;
 use client::{
     BatchId, Call, Producer, ProducerConfig, ProducerEffect, ProducerInput, PushError, Retry,
-    Target, Ticket,
+    Route, Target, Ticket,
 };
 use wire::{
-    Batch, Identifier, Message, PartitionId, PartitionKey, ProducerId, StreamId, Timestamp, TopicId,
+    Batch, Identifier, Message, PartitionId, PartitionKey, ProducerId, StreamId, Time, Timestamp,
+    TopicId,
 };
 
 use super::{Answer, Desk, backoff};
@@ -41,6 +42,13 @@ struct Current {
 }
 
 impl Sending {
+    /// A consensus group has another primary.
+    pub(super) fn on_primary_changed(&mut self, now: Time) {
+        if let Some(current) = &mut self.current {
+            current.producer.handle(now, ProducerInput::PrimaryChanged);
+        }
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.current.is_none()
     }
@@ -166,8 +174,14 @@ impl Current {
                     call,
                     request,
                     timeout,
+                    node,
                 } => {
-                    let ticket = desk.submit(request, timeout, Retry::Caller);
+                    let route = Route {
+                        lane: 0,
+                        node,
+                        ordered: true,
+                    };
+                    let ticket = desk.submit_on(route, request, timeout, Retry::Caller);
                     self.calls.insert(ticket, call);
                 }
                 ProducerEffect::Delivered {

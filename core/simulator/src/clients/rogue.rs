@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use catalog::GroupKey;
-use client::{Retry, Ticket};
+use client::{Retry, Route, Ticket};
 use wire::{
     Consumer, ConsumerGroupOptionsUpdate, CreateConsumerGroup, DeleteConsumerGroup, Epoch,
     GetConsumerGroup, GetConsumerGroups, GetConsumerOffset, Identifier, JoinConsumerGroup,
@@ -82,7 +82,7 @@ impl Rogue {
             false => Retry::Caller,
         };
         let lane = u16::try_from(desk.random.below(4)).unwrap_or(0);
-        let ticket = desk.submit_on(lane, request, timeout, retry);
+        let ticket = desk.submit_on(Route::any(lane), request, timeout, retry);
         self.asked.insert(ticket);
     }
 }

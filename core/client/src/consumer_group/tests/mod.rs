@@ -25,6 +25,8 @@ struct Driver {
     consumer: GroupConsumer,
     now: u64,
     requests: Vec<(Call, Request)>,
+    /// The nodes that requests were for.
+    nodes: Vec<Option<ReplicaId>>,
     events: Vec<GroupEvent>,
 }
 
@@ -42,6 +44,7 @@ impl Driver {
             consumer: GroupConsumer::new(Time::default(), config),
             now: 0,
             requests: Vec::new(),
+            nodes: Vec::new(),
             events: Vec::new(),
         };
         driver.input(GroupInput::Tick);
@@ -79,7 +82,15 @@ impl Driver {
     fn collect(&mut self) {
         while let Some(effect) = self.consumer.next_effect() {
             match effect {
-                GroupEffect::Submit { call, request, .. } => self.requests.push((call, request)),
+                GroupEffect::Submit {
+                    call,
+                    request,
+                    node,
+                    ..
+                } => {
+                    self.requests.push((call, request));
+                    self.nodes.push(node);
+                }
                 GroupEffect::Event(event) => self.events.push(event),
             }
         }

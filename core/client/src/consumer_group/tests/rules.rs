@@ -4,8 +4,9 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use wire::{
-    ConsumerGroupId, ConsumerGroupOptionsUpdate, Epoch, ErrorCode, Event, Identifier, MemberId,
-    MembershipEndReason, MembershipEnded, Offset, PollStrategy, Reply, Request, StreamId, TopicId,
+    ConsumerGroupId, ConsumerGroupOptionsUpdate, Epoch, ErrorCode, Event, Failure, Identifier,
+    MemberId, MembershipEndReason, MembershipEnded, Offset, PartitionId, PollResult, PollStrategy,
+    Polled, ReplicaId, Reply, Request, StreamId, TopicId,
 };
 
 use super::{Driver, GroupEvent, GroupInput, MS, P0, P1};
@@ -531,10 +532,24 @@ fn who_is_fenced_by_its_instance_id_stops_and_tells_by_whom() {
 }
 
 #[test]
-fn a_member_led_elsewhere_is_asked_for_alone() {
+fn a_partition_led_elsewhere_is_asked_for_there_and_alone_if_that_is_in_vain() {
     let mut driver = Driver::member((1, &[(0, 5, 5), (1, 6, 6)], NONE), |_| {});
+    let refuse = |driver: &mut Driver, call, partitions: &[PartitionId]| {
+        let sections = partitions.iter().map(|partition| PollResult {
+            status: Err(Failure::new(ErrorCode::NotPrimary, "no")),
+            primary: ReplicaId(2),
+            ..super::section(*partition, 0, 0)
+        });
+        let sections = sections.collect();
+        driver.answer(call, Reply::Polled(Polled { sections }));
+    };
     let (call, _) = driver.polled();
-    driver.refuse_poll(call, P0, ErrorCode::NotPrimary);
+    refuse(&mut driver, call, &[P0, P1]);
+    assert_eq!(driver.nodes.pop(), Some(Some(ReplicaId(2))));
+    let (call, poll) = driver.polled();
+    assert_eq!(poll.sections.len(), 2);
+    refuse(&mut driver, call, &[P0, P1]);
+    driver.advance(10);
     let (_, poll) = driver.polled();
     let (_, other) = driver.polled();
     assert_eq!((poll.sections.len(), other.sections.len()), (1, 1));
@@ -548,7 +563,7 @@ fn retention_is_told() {
     let mut section = super::section(P0, 50, 1);
     section.stored = Some(Offset(9));
     let sections = Vec::from([section]);
-    driver.answer(call, Reply::Polled(wire::Polled { sections }));
+    driver.answer(call, Reply::Polled(Polled { sections }));
     let (from, to) = (Offset(10), Offset(50));
     assert_eq!(
         driver.events(),

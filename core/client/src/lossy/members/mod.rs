@@ -310,6 +310,7 @@ impl World {
                         call,
                         request,
                         timeout,
+                        node,
                     } => {
                         peer.check_request(&request);
                         peer.next_ticket += 1;
@@ -320,7 +321,10 @@ impl World {
                             request,
                             timeout,
                             retry: Retry::Session,
-                            route: Route::any(0),
+                            route: Route {
+                                node,
+                                ..Route::any(0)
+                            },
                         };
                         peer.session.handle(time, Input::Submit(submission));
                     }
