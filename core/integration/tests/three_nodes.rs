@@ -1,5 +1,7 @@
 //! Three nodes: what a cluster survives, and whom it refuses.
 
+mod failover;
+
 use std::{
     collections::BTreeSet,
     path::PathBuf,
