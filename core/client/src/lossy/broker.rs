@@ -10,11 +10,11 @@ use alloc::{
 use bytes::Bytes;
 use wire::{
     Batch, ClientId, ClusterId, ClusterMetadata, Command, ConsensusGroup, Consumer, ErrorCode,
-    FRAME_SIZE_MAX, Failure, FrameHeader, GetConsumerOffset, Incarnation, LoggedIn, Node, Offset,
-    OffsetResult, Offsets, OffsetsStored, Op, PartitionDetails, PartitionId, PartitionTarget,
-    PollMessages, PollResult, PollStrategy, Polled, ProducerId, ReplicaId, Reply, Request,
-    SendMessages, SendResult, Sent, SessionNumber, SessionSecret, StoreConsumerOffset, StoreResult,
-    StreamId, Timestamp, TopicDetails, TopicId, UserId, View,
+    FRAME_SIZE_MAX, Failure, FrameHeader, GetConsumerOffset, GroupPrimary, Incarnation, LoggedIn,
+    Node, Offset, OffsetResult, Offsets, OffsetsStored, Op, PartitionDetails, PartitionId,
+    PartitionTarget, PollMessages, PollResult, PollStrategy, Polled, ProducerId, ReplicaId, Reply,
+    Request, SendMessages, SendResult, Sent, SessionNumber, SessionSecret, StoreConsumerOffset,
+    StoreResult, StreamId, Timestamp, TopicDetails, TopicId, UserId, View,
 };
 
 use super::MS;
@@ -26,6 +26,10 @@ const BATCHES_KEPT: usize = 5;
 #[derive(Default)]
 pub(super) struct Broker {
     op: u64,
+    /// The nodes in front of what is stored, and who leads.
+    pub(super) nodes: Nodes,
+    /// Polls that were refused for a partition that another node leads.
+    pub(super) refused_elsewhere: u64,
     sessions: BTreeMap<ClientId, SessionNumber>,
     pub(super) partitions: Vec<Partition>,
     pub(super) logins: u64,
@@ -42,6 +46,38 @@ pub(super) struct Partition {
     pub(super) stored: BTreeMap<String, Offset>,
     /// Every offset that was stored, in order.
     pub(super) stores: Vec<Offset>,
+}
+
+/// Where each node takes clients.
+pub(super) const ADDRESSES: [&str; 3] = ["a:1", "b:1", "c:1"];
+
+/// Three nodes. One of those that are up leads everything, after a while in which nobody does.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    pub(super) up: [bool; 3],
+    pub(super) view: u32,
+    /// Nobody leads before a time.
+    pub(super) leads_from: u64,
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Self {
+            up: [true; 3],
+            view: 0,
+            leads_from: 0,
+        }
+    }
+}
+
+impl Nodes {
+    /// The node that leads a partition: neighbours are led by different ones where that is possible.
+    pub(super) fn lead(&self, partition: u32) -> u8 {
+        let up = (0..3_u8).filter(|node| self.up[usize::from(*node)]);
+        let up: Vec<u8> = up.collect();
+        let place = usize::try_from(partition + self.view).unwrap() % up.len();
+        up[place]
+    }
 }
 
 impl Broker {
@@ -70,8 +106,14 @@ impl Broker {
         refuse(request, ErrorCode::OutcomeUnknown)
     }
 
-    /// The reply, and how long it takes, nanoseconds. `busy` says whether something is refused for now.
-    pub(super) fn handle(&mut self, frame: Frame, mut busy: impl FnMut() -> bool) -> (u64, Frame) {
+    /// The reply of a node, and how long it takes, nanoseconds. `busy` says whether something is refused for
+    /// now.
+    pub(super) fn handle(
+        &mut self,
+        (now, node): (u64, u8),
+        frame: Frame,
+        mut busy: impl FnMut() -> bool,
+    ) -> (u64, Frame) {
         let header = frame.header;
         let client = header.client();
         let command = Command::from_code(header.code).expect("a known command");
@@ -90,17 +132,25 @@ impl Broker {
             assert_eq!(attach.secret, secret(header.session()));
             return (0, answer(&header, &Reply::Done, self.op));
         }
-        if busy() {
+        if let Request::GetClusterMetadata = request {
+            return (0, answer(&header, &self.cluster(node), 0));
+        }
+        if busy() || now < self.nodes.leads_from {
             return (0, refuse(&header, ErrorCode::NotReady));
         }
-        let (wait, op, reply) = self.execute(request, busy);
+        let (wait, op, reply) = self.execute(node, request, busy);
         (wait, answer(&header, &reply, op))
     }
 
     /// How long the reply takes, the metadata op it rests on, the reply.
-    fn execute(&mut self, request: Request, busy: impl FnMut() -> bool) -> (u64, u64, Reply) {
+    fn execute(
+        &mut self,
+        node: u8,
+        request: Request,
+        busy: impl FnMut() -> bool,
+    ) -> (u64, u64, Reply) {
         if let Request::PollMessages(poll) = request {
-            let (wait, reply) = self.poll(&poll);
+            let (wait, reply) = self.poll(node, &poll);
             (wait, 0, reply)
         } else if let Request::SendMessages(send) = request {
             (0, 0, self.send(send, busy))
@@ -108,8 +158,6 @@ impl Broker {
             (0, 0, self.offsets(&get))
         } else if let Request::StoreConsumerOffset(store) = request {
             (0, 0, self.store(&store, busy))
-        } else if let Request::GetClusterMetadata = request {
-            (0, 0, self.cluster())
         } else {
             assert!(matches!(request, Request::GetTopic(_)), "{request:?}");
             (0, self.op, self.topic())
@@ -131,17 +179,26 @@ impl Broker {
         answer(header, &reply, self.op)
     }
 
-    fn cluster(&self) -> Reply {
-        let node = Node {
-            replica: ReplicaId(0),
-            address: "here:1".to_string(),
-        };
+    fn cluster(&self, node: u8) -> Reply {
+        let nodes = (0..).zip(ADDRESSES).map(|(node, address)| Node {
+            replica: ReplicaId(node),
+            address: address.to_string(),
+        });
         Reply::ClusterMetadata(ClusterMetadata {
             cluster: ClusterId(1),
-            node: node.replica,
-            nodes: vec![node],
-            groups: Vec::new(),
+            node: ReplicaId(node),
+            nodes: nodes.collect(),
+            groups: vec![self.primary()],
         })
+    }
+
+    /// Who leads the group of the first partition.
+    pub(super) fn primary(&self) -> GroupPrimary {
+        GroupPrimary {
+            group: ConsensusGroup(1),
+            view: View(self.nodes.view),
+            primary: ReplicaId(self.nodes.lead(0)),
+        }
     }
 
     fn topic(&self) -> Reply {
@@ -181,14 +238,14 @@ impl Broker {
                 status: appended
                     .map(|_| ())
                     .map_err(|code| Failure::new(code, "no")),
-                primary: ReplicaId(0),
+                primary: ReplicaId(self.nodes.lead(partition.0)),
                 base_offset: appended.ok(),
             });
         }
         Reply::Sent(Sent { sections })
     }
 
-    fn poll(&mut self, poll: &PollMessages) -> (u64, Reply) {
+    fn poll(&mut self, node: u8, poll: &PollMessages) -> (u64, Reply) {
         let Consumer::Single(name) = &poll.consumer else {
             panic!("{:?}", poll.consumer)
         };
@@ -196,6 +253,16 @@ impl Broker {
         let mut sections = Vec::new();
         for section in &poll.sections {
             let id = section.partition;
+            let primary = ReplicaId(self.nodes.lead(id.0));
+            // One that is alone is passed on.
+            if primary != ReplicaId(node) && poll.sections.len() > 1 {
+                self.refused_elsewhere += 1;
+                sections.push(PollResult {
+                    primary,
+                    ..poll_failure(id, ErrorCode::NotPrimary)
+                });
+                continue;
+            }
             let Some(partition) = self.partition(id) else {
                 sections.push(poll_failure(id, ErrorCode::PartitionNotFound));
                 continue;
@@ -205,7 +272,11 @@ impl Broker {
                 partition.store(name, Offset(result.next.0 - 1));
             }
             let stored = partition.stored.get(name).copied();
-            sections.push(PollResult { stored, ..result });
+            sections.push(PollResult {
+                stored,
+                primary,
+                ..result
+            });
         }
         let empty = sections
             .iter()
@@ -236,7 +307,7 @@ impl Broker {
             sections.push(OffsetResult {
                 partition: *id,
                 status: status.map_err(|code| Failure::new(code, "no")),
-                primary: ReplicaId(0),
+                primary: ReplicaId(self.nodes.lead(id.0)),
                 start: Offset(start),
                 end: Offset(end),
                 stored,
@@ -262,7 +333,7 @@ impl Broker {
             sections.push(StoreResult {
                 partition: section.partition,
                 status: stored.map(|_| ()).map_err(|code| Failure::new(code, "no")),
-                primary: ReplicaId(0),
+                primary: ReplicaId(self.nodes.lead(section.partition.0)),
                 stored: stored.ok(),
             });
         }

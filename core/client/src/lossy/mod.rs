@@ -75,7 +75,7 @@ impl World {
             name: "ann".to_string(),
             password: Password("pw".to_string()),
         };
-        let addresses = vec!["a:1".to_string(), "b:1".to_string()];
+        let addresses = vec!["b:1".to_string()];
         let mut session = SessionConfig::new(addresses, credentials, ClientId(77), seed);
         session.connections = 1 + u16::from(seed.is_multiple_of(3));
         let stream = Identifier::Number(1);
@@ -306,7 +306,10 @@ impl World {
     fn on_session_effect(&mut self, effect: Effect) {
         let time = self.time();
         match effect {
-            Effect::Connect { connection, .. } => self.network.connect(self.now, connection),
+            Effect::Connect {
+                connection,
+                address,
+            } => self.network.connect(self.now, connection, &address),
             Effect::Send { connection, frame } => self.network.send(self.now, connection, &frame),
             Effect::Close { connection } => self.network.close(connection),
             Effect::Completed { ticket, result } => match self.owners.remove(&ticket) {
@@ -324,6 +327,12 @@ impl World {
                 None => {}
             },
             Effect::Failed(error) => panic!("the session failed: {error}"),
+            Effect::Event(wire::Event::PrimaryChanged(_)) => {
+                self.producer.handle(time, ProducerInput::PrimaryChanged);
+                if let Some(consumer) = &mut self.consumer {
+                    consumer.handle(time, ConsumerInput::PrimaryChanged);
+                }
+            }
             Effect::Event(_)
             | Effect::LoggedIn { .. }
             | Effect::SessionLost { .. }

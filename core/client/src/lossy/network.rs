@@ -3,9 +3,12 @@
 use alloc::{collections::BTreeMap, vec::Vec};
 
 use bytes::{Bytes, BytesMut};
-use wire::FRAME_SIZE_MAX;
+use wire::{FRAME_SIZE_MAX, PrimaryChanged, SessionNumber};
 
-use super::{MS, broker::Broker};
+use super::{
+    MS,
+    broker::{ADDRESSES, Broker},
+};
 use crate::{ConnectionId, Frame, next_frame, random::Random};
 
 /// How often things go wrong, per mille.
@@ -26,7 +29,13 @@ pub(super) struct Faults {
     pub(super) forget_sessions: u64,
     /// The longest delay of a frame, milliseconds.
     pub(super) delay_ms: u64,
+    /// A node dies when a frame is sent, and comes back after a while; others lead what it led.
+    pub(super) kill: u64,
 }
+
+/// How long nobody leads after a death, and how long a node is dead, milliseconds.
+const ELECTION_MS: u64 = 150;
+const DEAD_MS: u64 = 1_500;
 
 /// What comes back to the client.
 #[derive(Debug)]
@@ -40,6 +49,8 @@ pub(super) enum Arrival {
 enum Event {
     ToClient(Arrival),
     ToBroker(ConnectionId, Frame),
+    Elected,
+    Restart(usize),
 }
 
 pub(super) struct Network {
@@ -48,10 +59,13 @@ pub(super) struct Network {
     random: Random,
     events: BTreeMap<(u64, u64), Event>,
     next_event: u64,
-    /// Connections that are up, with the time of the last frame towards the client: frames of one
-    /// connection arrive in order.
-    open: BTreeMap<ConnectionId, u64>,
+    /// Connections that are up: to which node, with the time of the last frame towards the client: frames of
+    /// one connection arrive in order.
+    open: BTreeMap<ConnectionId, (u8, u64)>,
+    /// Where each connection leads.
+    nodes: BTreeMap<ConnectionId, u8>,
     pub(super) cuts: u64,
+    pub(super) deaths: u64,
 }
 
 impl Network {
@@ -63,7 +77,9 @@ impl Network {
             events: BTreeMap::new(),
             next_event: 0,
             open: BTreeMap::new(),
+            nodes: BTreeMap::new(),
             cuts: 0,
+            deaths: 0,
         }
     }
 
@@ -71,11 +87,15 @@ impl Network {
         self.events.first_key_value().map(|((time, _), _)| *time)
     }
 
-    pub(super) fn connect(&mut self, now: u64, connection: ConnectionId) {
-        if self.strikes(self.faults.refuse_connection) {
+    pub(super) fn connect(&mut self, now: u64, connection: ConnectionId, address: &str) {
+        let node = ADDRESSES.iter().position(|own| *own == address);
+        let node = node.expect("an address of the cluster");
+        if self.strikes(self.faults.refuse_connection) || !self.broker.nodes.up[node] {
             return self.later(now, Event::ToClient(Arrival::Gone(connection)));
         }
-        self.open.insert(connection, now);
+        let node = u8::try_from(node).unwrap();
+        self.nodes.insert(connection, node);
+        self.open.insert(connection, (node, now));
         self.later(now, Event::ToClient(Arrival::Connected(connection)));
     }
 
@@ -84,6 +104,9 @@ impl Network {
     }
 
     pub(super) fn send(&mut self, now: u64, connection: ConnectionId, frame: &[Bytes]) {
+        if self.strikes(self.faults.kill) {
+            self.kill(now);
+        }
         if !self.open.contains_key(&connection) {
             return;
         }
@@ -102,6 +125,43 @@ impl Network {
         }
     }
 
+    /// A node dies, unless another one is dead: its connections are gone, and what was on the way to it may
+    /// still have reached it.
+    fn kill(&mut self, now: u64) {
+        let node = usize::try_from(self.random.between(0, 2)).unwrap();
+        if self.broker.nodes.up.contains(&false) {
+            return;
+        }
+        self.deaths += 1;
+        let nodes = &mut self.broker.nodes;
+        nodes.up[node] = false;
+        nodes.view += 1;
+        nodes.leads_from = now + ELECTION_MS * MS;
+        let own = self.open.iter();
+        let own = own.filter(|(_, (other, _))| usize::from(*other) == node);
+        for connection in own.map(|(connection, _)| *connection).collect::<Vec<_>>() {
+            self.cut(now, connection);
+        }
+        self.at(now + ELECTION_MS * MS, Event::Elected);
+        self.at(now + DEAD_MS * MS, Event::Restart(node));
+    }
+
+    /// Tells all connections who leads now.
+    fn tell(&mut self, now: u64) {
+        let primary = self.broker.primary();
+        let event = wire::Event::PrimaryChanged(PrimaryChanged {
+            group: primary.group,
+            view: primary.view,
+            primary: primary.primary,
+        });
+        for connection in self.open.keys().copied().collect::<Vec<_>>() {
+            let header = event.header(SessionNumber(0));
+            let body = event.encode();
+            let frame = Frame { header, body };
+            self.later(now, Event::ToClient(Arrival::Frame(connection, frame)));
+        }
+    }
+
     fn cut(&mut self, now: u64, connection: ConnectionId) {
         self.cuts += 1;
         self.open.remove(&connection);
@@ -109,7 +169,7 @@ impl Network {
             Event::ToClient(
                 Arrival::Frame(other, _) | Arrival::Connected(other) | Arrival::Gone(other),
             ) => *other != connection,
-            Event::ToBroker(..) => true,
+            Event::ToBroker(..) | Event::Elected | Event::Restart(_) => true,
         });
         self.later(now, Event::ToClient(Arrival::Gone(connection)));
     }
@@ -124,18 +184,25 @@ impl Network {
             match entry.remove() {
                 Event::ToClient(arrival) => arrivals.push(arrival),
                 Event::ToBroker(connection, frame) => self.execute(now, connection, frame),
+                Event::Elected => self.tell(now),
+                Event::Restart(node) => {
+                    self.broker.nodes.up[node] = true;
+                    self.broker.nodes.view += 1;
+                    self.tell(now);
+                }
             }
         }
         arrivals
     }
 
     fn execute(&mut self, now: u64, connection: ConnectionId, frame: Frame) {
+        let node = self.nodes[&connection];
         if self.strikes(self.faults.forget_sessions) {
             self.broker.forget_sessions();
         }
         if self.strikes(self.faults.ignore) {
             if self.random.between(0, 1) == 0 {
-                self.broker.handle(frame, || false);
+                self.broker.handle((now, node), frame, || false);
             }
             return;
         }
@@ -143,13 +210,15 @@ impl Network {
         let unknown = self.strikes(self.faults.unknown);
         let mut random = Random::new(self.random.next());
         let header = frame.header;
-        let (wait, reply) = self.broker.handle(frame, || random.between(0, 999) < busy);
+        let (wait, reply) = self
+            .broker
+            .handle((now, node), frame, || random.between(0, 999) < busy);
         let reply = if unknown {
             Broker::outcome_unknown(&header)
         } else {
             reply
         };
-        let Some(last) = self.open.get_mut(&connection) else {
+        let Some((_, last)) = self.open.get_mut(&connection) else {
             return;
         };
         let delay = self.random.between(0, self.faults.delay_ms * MS);

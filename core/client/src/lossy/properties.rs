@@ -24,9 +24,10 @@ fn faults() -> impl Strategy<Value = Faults> {
         0_u64..50,
         0_u64..30,
         0_u64..200,
+        0_u64..30,
     );
     rates.prop_map(
-        |(refuse_connection, cut, busy, unknown, ignore, forget_sessions, delay_ms)| Faults {
+        |(refuse_connection, cut, busy, unknown, ignore, forget_sessions, delay_ms, kill)| Faults {
             refuse_connection,
             cut,
             busy,
@@ -34,6 +35,7 @@ fn faults() -> impl Strategy<Value = Faults> {
             ignore,
             forget_sessions,
             delay_ms,
+            kill,
         },
     )
 }
@@ -342,6 +344,57 @@ fn faults_strike() {
     world.run_until(120 * SECOND, |world| world.producer.is_idle());
     assert!(world.network.cuts > 3);
     assert_eq!(world.network.broker.logins, 1);
+}
+
+/// Without any other fault, so that what is seen comes of the deaths alone.
+#[test]
+fn nodes_that_die_and_come_back_cost_a_moment_and_no_session() {
+    let faults = Faults {
+        kill: 60,
+        ..Faults::default()
+    };
+    let mut world = World::new(1, 4, faults);
+    world.restart_consumer(|_| {});
+    let mut pushed = Vec::new();
+    for round in 0..100 {
+        pushed.extend(push_all(&mut world, round, round * 10..round * 10 + 10));
+        world.run_for(SECOND / 10);
+        while world.receive().is_some() {}
+    }
+    world.network.faults = Faults::default();
+    world.run_until(5 * SECOND, |world| world.producer.is_idle());
+    for _ in 0..100 {
+        world.run_for(SECOND / 20);
+        while world.receive().is_some() {}
+    }
+    assert!(world.network.deaths >= 3, "{}", world.network.deaths);
+    assert_eq!(world.network.broker.logins, 1);
+    check_delivery(&world, &pushed);
+    check_order(&world, &pushed);
+    check_reading(&world, &world.received);
+    assert_eq!(world.received.len(), pushed.len());
+    // Polls are split by nodes: few are refused, right after a change.
+    assert!(world.network.broker.refused_elsewhere < 20 * world.network.deaths);
+}
+
+/// With a dead node the next batch is stored as soon as somebody leads, give or take a few milliseconds.
+#[test]
+fn what_is_sent_after_a_death_waits_for_the_next_primary_and_no_longer() {
+    for seed in 0..20 {
+        let mut world = World::new(seed, 1, Faults::default());
+        push_all(&mut world, seed, 0..5);
+        world.run_until(SECOND, |world| world.producer.is_idle());
+        world.run_for(SECOND);
+        world.network.faults.kill = 1_000;
+        world.push(Target::Placed, "", 1_000).unwrap();
+        world.producer.handle(world.time(), ProducerInput::Flush);
+        world.pump();
+        world.network.faults.kill = 0;
+        let before = world.now;
+        world.run_until(SECOND, |world| world.producer.is_idle());
+        let waited = (world.now - before) / 1_000_000;
+        assert!(waited <= 160, "{waited} ms");
+    }
 }
 
 #[test]
