@@ -82,7 +82,12 @@ impl Answered<'_> {
         let seen = self.ledger.catalog_after(Op(self.asked.header.request));
         let seen = seen.and_then(|catalog| catalog.consumer_group(key));
         let client = self.asked.header.client();
-        let is_member = seen.is_some_and(|group| group.membership(client, session).is_ok());
+        // Nor is it in between: a member that leaves and joins again may be told of the time without.
+        let mut catalogs = self.ledger.catalogs_since(Op(self.asked.header.request));
+        let is_member = catalogs.all(|catalog| {
+            let group = catalog.consumer_group(key);
+            group.is_some_and(|group| group.membership(client, session).is_ok())
+        });
         match failure.code {
             ErrorCode::ConsumerGroupNotFound if seen.is_some() && group.deleted.is_none() => {
                 Err(format!("{failure}, and it was there all the time"))
