@@ -27,8 +27,12 @@ pub struct ClientBuilder {
 
 /// A session of one user with a cluster. Cheap to clone; all clones share the session and its connections.
 ///
-/// It reconnects by itself, through any of its addresses, and repeats what may be repeated: a call fails
-/// only when its time is up or the server refuses it. Requests of the metadata (everything that creates,
+/// It reconnects by itself, through any node that it knows, and repeats what may be repeated: a call fails
+/// only when its time is up or the server refuses it. The addresses that it is given are where it begins; it
+/// learns the other nodes of a cluster, keeps connections to two of them, and opens one to each node that
+/// leads what it sends or reads. When a node is lost it goes on over another one at once, with its session and
+/// its memberships; what the lost node led waits until the cluster has another primary. A node whose address
+/// cannot be reached from here is asked through the others. Requests of the metadata (everything that creates,
 /// changes or deletes) are executed at most once, whatever is repeated, one after the other; everything
 /// else runs side by side. What one call has done, the next one sees, whichever node it asks.
 ///
@@ -40,7 +44,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects and logs in: `cohort://user:password@host:port,host:port`, see [`Address`]. Waits up to 10 s.
+    /// Connects and logs in: `cohort://user:password@host:port,host:port`, see [`Address`]. One address is
+    /// enough to find all nodes, several are for the case that it is down. Waits up to 10 s.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), cohort::Error> {
@@ -186,7 +191,8 @@ impl ClientBuilder {
     }
 
     /// Sets the number of connections, 1 unless set. Producers and consumers are spread over them; one
-    /// connection carries a few GB/s.
+    /// connection carries a few GB/s. With several nodes there are at least two, to different nodes, and more
+    /// to those that lead what is asked for: at most one to each.
     #[must_use]
     pub const fn connections(mut self, connections: u16) -> Self {
         self.connections = connections;

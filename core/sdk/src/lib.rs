@@ -25,8 +25,8 @@
 //! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
 //! ```
 //!
-//! What is sent is stored once and in order within its partition, through lost connections and restarts of
-//! the server. What is consumed comes at least once: an offset is stored when its message is processed, so
+//! What is sent is stored once and in order within its partition, through lost connections, restarts of the
+//! server and deaths of nodes. What is consumed comes at least once: an offset is stored when its message is processed, so
 //! after a crash the messages behind the last one stored come again. `examples/orders.rs` has both in full.
 //!
 //! Everything that decides anything is in the crate `client`, without I/O; here are the sockets, the clock
