@@ -203,12 +203,14 @@ impl Counts {
                 self.recyclings_checked,
                 5_000,
             ),
+            ("journals found damaged", self.journals_damaged, 8),
+            ("prepares repaired", self.prepares_repaired, 8),
         ]
     }
 
     /// What happened less often than it must in so many runs, so that the runs mean something.
     fn below_floor(&self, runs: u64, replicas: u8) -> Vec<String> {
-        // Several nodes have no rot in these runs.
+        // Of several nodes only journals rot.
         let alone = [
             ("crashes in a checkpoint", self.crashes_in_checkpoint, 5),
             ("groups recovered from a snapshot", self.snapshots_used, 100),

@@ -77,7 +77,10 @@ type LeaveOut = fn(&mut Scenario);
 
 /// The kinds by name, each with how it is left out.
 const KINDS: &[(&str, LeaveOut)] = &[
-    ("rot", |it| it.faults.rot = None),
+    ("rot", |it| {
+        it.faults.rot = None;
+        it.peers.rot = 0;
+    }),
     ("stops", |it| it.faults.stop = 0),
     ("garbage", |it| it.faults.garble = 0),
     ("jumps", |it| it.faults.jump = 0),

@@ -45,6 +45,14 @@ counts! {
     frames_torn,
     /// Bits flipped by rot.
     bits_rotten,
+    /// Journals of groups found damaged.
+    journals_damaged,
+    /// Prepares repaired by a copy of another node.
+    prepares_repaired,
+    /// Ops dropped on nacks.
+    ops_truncated,
+    /// Votes of all nodes that left an op undecided.
+    ops_undecided,
     /// Starts refused because of rot.
     starts_refused,
     /// Groups out of service because of rot.

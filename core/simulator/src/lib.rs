@@ -16,6 +16,7 @@ mod node;
 mod peers;
 mod random;
 mod report;
+mod rot;
 mod run;
 mod scenario;
 mod shrink;

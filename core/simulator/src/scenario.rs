@@ -119,6 +119,8 @@ pub(crate) struct PeerFaults {
     pub(crate) garble: u64,
     /// Mean nanoseconds between two times that all are to take a checkpoint of some group, 0 for never.
     pub(crate) checkpoint: u64,
+    /// How many of a thousand times that a node goes down a bit of its journal flips; on a minority of nodes.
+    pub(crate) rot: u64,
 }
 
 /// What a client does.
@@ -163,7 +165,7 @@ impl Scenario {
         }
     }
 
-    /// The same for several nodes. Nothing rots. A node that is behind has room for what the others keep for
+    /// The same for several nodes. Only journals rot. A node that is behind has room for what the others keep for
     /// it: it cannot recycle before a majority has its checkpoint.
     fn of_several(mut self, random: &mut Random, replicas: u8) -> Self {
         self.replicas = replicas;
@@ -185,6 +187,7 @@ impl Scenario {
             pause: *random.pick(&[0, 0, 700, 2_000]) * MILLISECOND,
             garble: *garbles.pick(&[0, 0, 0, 1]),
             checkpoint: *absences.pick(&[0, 40, 40, 200]) * MILLISECOND,
+            rot: *garbles.pick(&[0, 0, 800, 800]),
         };
         // A primary that is gone is missed for a while.
         self.sessions.session_timeout += 2 * SECOND;

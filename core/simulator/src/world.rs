@@ -17,6 +17,7 @@ use crate::{
     peers::Peers,
     random::Random,
     report::Report,
+    rot::Rot,
     run::{MILLISECOND, Run, SECOND},
     scenario::Scenario,
 };
@@ -65,6 +66,8 @@ pub(crate) struct World {
     /// A source of chance for every kind of fault: the others happen as before where one is left out.
     fault_randoms: BTreeMap<Fault, Random>,
     nodes: Vec<Node>,
+    /// Of each node's journal, where there are several.
+    rot: Vec<Rot>,
     network: Network,
     peers: Peers,
     clients: Clients,
@@ -124,6 +127,7 @@ impl World {
             run,
             random,
             fault_randoms: fault_randoms.into(),
+            rot: vec![Rot::default(); usize::from(scenario.replicas)],
             nodes,
             network,
             peers,
@@ -405,11 +409,28 @@ impl World {
     fn crash_and_start(&mut self, node: usize, power: bool) {
         self.stops_until = None;
         self.nodes[node].kill(&mut self.run, power);
+        if !power {
+            self.rot_journal(node);
+        }
         self.network.on_crash(&mut self.run, node);
         self.peers.on_crash(&mut self.run, node, power);
         self.checks.on_crash(&self.run, node);
         let delay = self.random.around(self.scenario.faults.down);
         self.run.after(delay, Event::Start { node });
+    }
+
+    /// Sometimes a bit of the journal flips while the node is down, until faults are over. Not together with a
+    /// write that is torn: both may hit the two copies of a superblock record (V13).
+    fn rot_journal(&mut self, node: usize) {
+        let may_rot = self.nodes.len() / 2;
+        let is_over = self.run.now >= self.scenario.faults.until;
+        let Some(random) = self.fault_randoms.get_mut(&Fault::Rot) else {
+            return;
+        };
+        if node < may_rot && !is_over && random.chance(self.scenario.peers.rot) {
+            let apart = 3 * u64::from(self.scenario.journal.frame_size) + 64 * 1024;
+            self.rot[node].strike(&mut self.nodes[node], &mut self.run, random, apart);
+        }
     }
 
     fn plan_faults(&mut self) {

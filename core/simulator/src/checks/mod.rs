@@ -281,6 +281,22 @@ impl Checks {
                 note: vsr::Note::CheckpointInstalled { .. },
                 ..
             } => run.counts.checkpoints_installed += 1,
+            Note::Replica {
+                note: vsr::Note::Damaged { .. },
+                ..
+            } => run.counts.journals_damaged += 1,
+            Note::Replica {
+                note: vsr::Note::Repaired { .. },
+                ..
+            } => run.counts.prepares_repaired += 1,
+            Note::Replica {
+                note: vsr::Note::Truncated { .. },
+                ..
+            } => run.counts.ops_truncated += 1,
+            Note::Replica {
+                note: vsr::Note::Undecided { .. },
+                ..
+            } => run.counts.ops_undecided += 1,
             Note::Checkpoint { .. } => run.counts.checkpoints += 1,
             Note::SessionRegistered { .. } => run.counts.sessions_registered += 1,
             Note::Replica { .. } | Note::SessionEnded { .. } | Note::LoginRefused => {}

@@ -1,0 +1,65 @@
+//! Bits of journals flip while their nodes are down.
+//!
+//! They do so on fewer nodes than make a quorum, always the same ones: then whatever was acknowledged has a
+//! copy that can be read, and of what has none enough others can say that they never had it (V12). Never on two
+//! neighbouring frames: a superblock record is in two, and who has lost both has forgotten its promises (V13).
+
+use crate::{
+    disk::{Directory, Disk, Inode, Name},
+    node::Node,
+    random::Random,
+    run::Run,
+};
+
+/// The bits that have flipped on one node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rot {
+    flipped: Vec<(Inode, u64)>,
+}
+
+impl Rot {
+    /// A bit flips in what is written and flushed of the journal, so many bytes `apart` from the others that
+    /// have, at least.
+    pub(crate) fn strike(
+        &mut self,
+        node: &mut Node,
+        run: &mut Run,
+        random: &mut Random,
+        apart: u64,
+    ) {
+        let disk = &mut node.disk;
+        let mut places = Vec::new();
+        for (name, inode) in disk.list(Directory::Journal) {
+            if matches!(name, Name::Journal(_)) {
+                places.extend(written(disk, inode));
+            }
+        }
+        if places.is_empty() {
+            return;
+        }
+        let (inode, from, to) = *random.pick(&places);
+        let position = random.between(from, to);
+        let is_near = |it: &(Inode, u64)| it.0 == inode && it.1.abs_diff(position) < apart;
+        if self.flipped.iter().any(is_near) {
+            return;
+        }
+        self.flipped.push((inode, position));
+        disk.flip(inode, position, u8::try_from(random.below(8)).unwrap_or(0));
+        run.counts.bits_rotten += 1;
+        run.note(&[13, node.id as u64, position], || {
+            format!("rot: a bit of node {}'s journal at {position}", node.id)
+        });
+    }
+}
+
+/// The flushed ranges of a file, as first and last byte, without the zeros that it was filled with.
+fn written(disk: &Disk, inode: Inode) -> Vec<(Inode, u64, u64)> {
+    let mut ranges = Vec::new();
+    for (from, to) in disk.flushed_ranges(inode) {
+        let bytes = disk.read(inode, from, to - from);
+        if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+            ranges.push((inode, from, from + last as u64));
+        }
+    }
+    ranges
+}
