@@ -155,15 +155,19 @@ impl Session {
     }
 
     fn on_cluster_told(&mut self, id: LinkId, frame: &Frame) {
-        let failure = Failure::decode(frame.header.status, &frame.body);
-        if frame.header.status != 0 && failure.code.retryable() {
+        let is_refused = frame.header.status != 0;
+        if is_refused
+            && Failure::decode(frame.header.status, &frame.body)
+                .code
+                .retryable()
+        {
             // The next heartbeat asks again.
             return;
         }
         if let Some(activity) = self.links.get_mut(&id).and_then(Link::activity_mut) {
             activity.told = true;
         }
-        if frame.header.status != 0 {
+        if is_refused {
             return;
         }
         match Reply::decode(Command::GetClusterMetadata, frame.body.clone()) {

@@ -419,3 +419,29 @@ fn two_addresses_of_one_node_do_not_count_as_two_nodes() {
     let effects = [effects, driver.effects()].concat();
     assert_eq!(only_connect(&effects).1, "b:1");
 }
+
+#[test]
+fn a_node_that_does_not_tell_of_the_cluster_yet_is_asked_again_with_a_heartbeat() {
+    for (code, asks) in [
+        (ErrorCode::Busy, true),
+        (ErrorCode::CommandNotSupported, false),
+    ] {
+        let mut driver = Driver::new(|_| {});
+        driver.answers_questions = false;
+        let connection = driver.connecting();
+        driver.input(Input::Connected { connection });
+        let login = driver.sent();
+        driver.reply(&login, &logged_in(100));
+        let question = driver_sent(&driver.effects()[1..]);
+        assert_eq!(question.request, Request::GetClusterMetadata);
+        driver.refuse(&question, code);
+        driver.wait();
+        let asked: Vec<Command> = driver
+            .all_sent()
+            .iter()
+            .map(|seen| seen.request.command())
+            .collect();
+        let expected = [Command::Ping, Command::GetClusterMetadata];
+        assert_eq!(asked, expected[..1 + usize::from(asks)]);
+    }
+}

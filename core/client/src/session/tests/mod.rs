@@ -38,6 +38,8 @@ struct Driver {
     now: u64,
     /// What nodes tell of the cluster, by address; one that is not here is alone.
     told: BTreeMap<String, ClusterMetadata>,
+    /// Whether questions for the cluster are answered without a word to the test.
+    answers_questions: bool,
     /// Where each connection leads.
     addresses: BTreeMap<ConnectionId, String>,
 }
@@ -95,6 +97,7 @@ impl Driver {
             session: Session::new(config),
             now: 0,
             told: BTreeMap::new(),
+            answers_questions: true,
             addresses: BTreeMap::new(),
         }
     }
@@ -131,7 +134,7 @@ impl Driver {
             }
             if let Effect::Send { connection, frame } = &effect {
                 let seen = Seen::of(*connection, frame);
-                if seen.request == Request::GetClusterMetadata {
+                if seen.request == Request::GetClusterMetadata && self.answers_questions {
                     self.tell(&seen);
                     continue;
                 }
