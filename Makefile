@@ -11,6 +11,7 @@ SEED ?= 1
 N ?= 200
 REPLICAS ?= 1
 FIRST ?= 1
+MINUTES ?= 1
 ARGS ?=
 
 .PHONY: help
@@ -53,6 +54,11 @@ endif
 .PHONY: cases
 cases: export COHORT_CASES = full
 cases: integration ## The same, with as many repetitions as the field cases ask for.
+
+.PHONY: nemesis
+nemesis: ## Three real nodes under load, and faults from a seed: make nemesis SEED=7 MINUTES=5
+	$(CARGO) build --release --quiet -p server -p integration --bins
+	./target/release/nemesis $(SEED) $(MINUTES)
 
 .PHONY: build
 build: ## The release binaries.

@@ -9,11 +9,12 @@ use std::{env, path::PathBuf};
 #[must_use]
 pub fn binary(name: &str) -> PathBuf {
     let test = env::current_exe().expect("a process knows its program");
-    // target/<profile>/deps/<test>
-    let profile = test
-        .parent()
-        .and_then(|deps| deps.parent())
-        .expect("tests lie in target/<profile>/deps");
+    // target/<profile>/deps/<test>, or target/<profile>/<program>
+    let directory = test.parent().expect("a program lies in a directory");
+    let profile = match directory.file_name() {
+        Some(name) if name == "deps" => directory.parent().expect("it lies in target"),
+        _ => directory,
+    };
     let path = profile.join(name);
     let release = if profile.ends_with("release") {
         " --release"

@@ -10,7 +10,7 @@ use rustix::net::{
 };
 use wire::{GetTopic, Reply, TopicDetails};
 
-use crate::{Connection, Ended, Process, ROOT_PASSWORD, Server, Site, patient_client, until};
+use crate::{Connection, Ended, Gate, Process, ROOT_PASSWORD, Server, Site, patient_client, until};
 
 /// Nodes of a cluster.
 pub const NODES: usize = 3;
@@ -21,6 +21,8 @@ pub struct Cluster {
     sites: Vec<Site>,
     servers: Vec<Option<Server>>,
     clients: Vec<SocketAddr>,
+    /// What stands before each node, for clients and for other nodes; the list of nodes names it.
+    gates: Vec<(Gate, Gate)>,
     /// The ports of the nodes: bound, so that the kernel gives them to nobody else, and never listened on.
     _ports: Vec<OwnedFd>,
 }
@@ -74,10 +76,30 @@ impl Cluster {
     /// When there are no ports.
     #[must_use]
     pub fn unformatted(set: impl Fn(usize, Site) -> Site) -> Self {
+        Self::make(set, false)
+    }
+
+    /// Three formatted nodes that know each other, and are known to clients, only by the addresses of gates.
+    ///
+    /// # Panics
+    /// When one cannot be formatted.
+    #[must_use]
+    pub fn gated(set: impl Fn(usize, Site) -> Site) -> Self {
+        let cluster = Self::make(set, true);
+        cluster.format();
+        cluster
+    }
+
+    fn make(set: impl Fn(usize, Site) -> Site, gated: bool) -> Self {
         let (ports, addresses): (Vec<_>, Vec<_>) = (0..2 * NODES).map(|_| reserve()).unzip();
         let (clients, peers) = addresses.split_at(NODES);
+        let gate = |id: usize| (Gate::for_clients(clients[id]), Gate::for_nodes(peers[id]));
+        let gates: Vec<(Gate, Gate)> = (0..NODES).filter(|_| gated).map(gate).collect();
         let node = |id: usize| {
-            let (client, peer) = (clients[id], peers[id]);
+            let (client, peer) = match gates.get(id) {
+                Some((client, peer)) => (client.address(), peer.address()),
+                None => (clients[id], peers[id]),
+            };
             format!("{{ id = {id}, client = \"{client}\", peer = \"{peer}\" }}")
         };
         let nodes = format!("[{}, {}, {}]", node(0), node(1), node(2));
@@ -89,12 +111,17 @@ impl Cluster {
                 .with("cluster.data_groups", "6")
                 .with("node.id", &id.to_string())
                 .with("node.address", &format!("\"{}\"", clients[id]));
+            let site = match gated {
+                true => site.with("node.peer_address", &format!("\"{}\"", peers[id])),
+                false => site,
+            };
             set(id, site)
         };
         Self {
             sites: (0..NODES).map(site).collect(),
             servers: (0..NODES).map(|_| None).collect(),
             clients: clients.to_vec(),
+            gates,
             _ports: ports,
         }
     }
@@ -154,6 +181,19 @@ impl Cluster {
         self.servers[id].as_ref().expect("the node runs")
     }
 
+    /// Whether a node was started, and neither killed nor stopped since.
+    #[must_use]
+    pub fn runs(&self, id: usize) -> bool {
+        self.servers[id].is_some()
+    }
+
+    /// Whether a node that was started has ended by itself.
+    pub fn has_ended(&mut self, id: usize) -> bool {
+        self.servers[id]
+            .as_mut()
+            .is_some_and(|server| !server.is_running())
+    }
+
     /// Kills a node at once.
     ///
     /// # Panics
@@ -170,7 +210,25 @@ impl Cluster {
         self.servers[id].take().expect("the node runs").stop()
     }
 
-    /// Where clients reach a node.
+    /// What stands before a node for its clients.
+    ///
+    /// # Panics
+    /// When the cluster was made without gates.
+    #[must_use]
+    pub fn client_gate(&self, id: usize) -> &Gate {
+        &self.gates.get(id).expect("the cluster has gates").0
+    }
+
+    /// What stands before a node for the other nodes.
+    ///
+    /// # Panics
+    /// When the cluster was made without gates.
+    #[must_use]
+    pub fn node_gate(&self, id: usize) -> &Gate {
+        &self.gates.get(id).expect("the cluster has gates").1
+    }
+
+    /// Where clients reach a node, past its gate if it has one.
     #[must_use]
     pub fn address(&self, id: usize) -> SocketAddr {
         self.clients[id]
@@ -179,7 +237,11 @@ impl Cluster {
     /// For the SDK, as `root`: all nodes, beginning with this one.
     #[must_use]
     pub fn url(&self, first: usize) -> String {
-        let addresses = (0..NODES).map(|step| self.clients[(first + step) % NODES].to_string());
+        let address = |id: usize| match self.gates.get(id) {
+            Some((gate, _)) => gate.address(),
+            None => self.clients[id],
+        };
+        let addresses = (0..NODES).map(|step| address((first + step) % NODES).to_string());
         let addresses: Vec<String> = addresses.collect();
         format!("cohort://root:{ROOT_PASSWORD}@{}", addresses.join(","))
     }

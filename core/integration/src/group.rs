@@ -111,13 +111,7 @@ impl Group {
         connection: &mut Connection,
         partitions: &[u32],
     ) -> Result<Vec<Option<Offset>>, Failure> {
-        let get = GetConsumerOffset {
-            stream: self.topic.stream.into(),
-            topic: self.topic.id.into(),
-            consumer: Consumer::Group(self.name.clone()),
-            partitions: partitions.iter().copied().map(PartitionId).collect(),
-        };
-        match connection.ask(get)? {
+        match connection.ask(self.offsets_of(partitions))? {
             Reply::Offsets(offsets) => Ok(offsets
                 .sections
                 .into_iter()
@@ -127,6 +121,17 @@ impl Group {
                 })
                 .collect()),
             other => panic!("stored offsets: {other:?}"),
+        }
+    }
+
+    /// A question for what is stored of these partitions.
+    #[must_use]
+    pub fn offsets_of(&self, partitions: &[u32]) -> GetConsumerOffset {
+        GetConsumerOffset {
+            stream: self.topic.stream.into(),
+            topic: self.topic.id.into(),
+            consumer: Consumer::Group(self.name.clone()),
+            partitions: partitions.iter().copied().map(PartitionId).collect(),
         }
     }
 

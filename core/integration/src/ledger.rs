@@ -76,6 +76,13 @@ impl Ledger {
         self.lock().acknowledged.len() as u64
     }
 
+    /// The message that is acknowledged to be at this place.
+    #[must_use]
+    pub fn at(&self, partition: u32, offset: Offset) -> Option<Tag> {
+        let state = self.lock();
+        state.acknowledged.get(&(partition, offset.0)).copied()
+    }
+
     /// Messages that were sent.
     #[must_use]
     pub fn sent(&self) -> u64 {

@@ -219,6 +219,12 @@ impl Member {
     /// A store of these partitions, epochs and offsets.
     #[must_use]
     pub fn store_of(&self, sections: &[(u32, Epoch, u64)]) -> StoreConsumerOffset {
+        Self::store_to(&self.group, sections)
+    }
+
+    /// A store of these partitions, epochs and offsets, whoever sends it.
+    #[must_use]
+    pub fn store_to(group: &Group, sections: &[(u32, Epoch, u64)]) -> StoreConsumerOffset {
         let sections = sections
             .iter()
             .map(|(partition, epoch, offset)| StoreSection {
@@ -227,9 +233,9 @@ impl Member {
                 offset: Offset(*offset),
             });
         StoreConsumerOffset {
-            stream: self.group.topic.stream.into(),
-            topic: self.group.topic.id.into(),
-            consumer: Consumer::Group(self.group.name.clone()),
+            stream: group.topic.stream.into(),
+            topic: group.topic.id.into(),
+            consumer: Consumer::Group(group.name.clone()),
             sections: sections.collect(),
         }
     }
