@@ -86,6 +86,9 @@ fn replica(group: u16, note: &vsr::Note) {
                 "leads no more: it hears from no majority, or commits nothing"
             );
         }
+        vsr::Note::HandsOver { view } => {
+            tracing::info!(group, view = view.0, "leads no more: the process stops");
+        }
         vsr::Note::ViewChangeStarted { view } => {
             tracing::info!(group, view = view.0, "view change")
         }

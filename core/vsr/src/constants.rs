@@ -68,6 +68,10 @@ pub(crate) const STAGGER: u64 = 12 * MILLISECOND;
 /// nanoseconds abdicates (V17).
 pub(crate) const ABDICATION_INTERVAL: u64 = 600 * MILLISECOND;
 
+/// How long a primary whose process is about to end waits for what is in flight before it leads no more,
+/// nanoseconds.
+pub(crate) const HAND_OVER_INTERVAL: u64 = 300 * MILLISECOND;
+
 /// Views from here on are not believed: leaves room for those after them.
 pub(crate) const VIEW_MAX: View = View(u32::MAX / 2);
 

@@ -112,6 +112,10 @@ pub enum Input {
     /// The link to the primary's node has ended and is refused: the primary is suspected at once. Of no
     /// consequence for what is safe.
     PrimaryLost,
+    /// The process is about to end. Where there are others, this replica takes nothing new, and gives up what
+    /// it leads or comes to lead as soon as nothing is in flight: the others go on at once. Of no consequence
+    /// for what is safe.
+    Stop,
     /// Asks, for something that has arrived by now, whether this replica is still the primary
     /// (ReadIndex). Answered by [`Effect::ViewConfirmed`] or [`Effect::Refuse`].
     ConfirmView {
@@ -239,6 +243,11 @@ pub enum Note {
     Ignored(Ignore),
     /// A backup suspects its primary, or a view change takes too long, and wishes for a view (V6).
     ViewWished {
+        /// The view.
+        view: View,
+    },
+    /// A primary leads no more because its process is about to end.
+    HandsOver {
         /// The view.
         view: View,
     },

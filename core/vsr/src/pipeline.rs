@@ -114,6 +114,12 @@ impl Pipeline {
         self.entry_mut(op).and_then(|entry| entry.token.take())
     }
 
+    /// Nobody is to wait any more for what is in flight: returns who did.
+    pub(crate) fn take_tokens(&mut self) -> Vec<Token> {
+        let entries = self.entries.iter_mut();
+        entries.filter_map(|entry| entry.token.take()).collect()
+    }
+
     /// The op was applied; returns it if it was prepared in this view.
     pub(crate) fn pop(&mut self, op: Op) -> Option<InFlight> {
         if self.first()? != op {

@@ -6,9 +6,10 @@ use wire::{Op, ReplicaId, Time, View};
 
 use super::Replica;
 use crate::{
-    Effect, Note, Status,
+    Effect, Note, Refusal, Status,
     constants::{
-        ABDICATION_INTERVAL, SILENCE_INTERVALS, SILENCE_MAX, SILENCE_MIN, TICK_LATE, VIEW_MAX,
+        ABDICATION_INTERVAL, HAND_OVER_INTERVAL, SILENCE_INTERVALS, SILENCE_MAX, SILENCE_MIN,
+        TICK_LATE, VIEW_MAX,
     },
     mutation,
     quorum::Votes,
@@ -30,6 +31,8 @@ pub(super) struct Liveness {
     stuck: (Op, u64),
     /// Of a primary: it leads no more (V17).
     is_abdicated: bool,
+    /// The process is about to end, since then; only where there are others.
+    stopping_since: Option<u64>,
     last_tick: Option<u64>,
 }
 
@@ -42,6 +45,7 @@ impl Liveness {
             heard: vec![0; usize::from(replica_count)],
             stuck: (Op(0), 0),
             is_abdicated: false,
+            stopping_since: None,
             last_tick: None,
         }
     }
@@ -58,6 +62,10 @@ impl Liveness {
 
     pub(super) const fn is_abdicated(&self) -> bool {
         self.is_abdicated
+    }
+
+    pub(super) const fn is_stopping(&self) -> bool {
+        self.stopping_since.is_some()
     }
 
     pub(super) const fn stop(&mut self) {
@@ -192,12 +200,45 @@ impl Replica {
     }
 
     fn abdicate(&mut self) {
+        self.note(Note::Abdicated { view: self.view });
+        self.lead_no_more();
+    }
+
+    /// The process is about to end. It takes nothing new, and whatever it leads goes to others.
+    pub(super) fn on_stop(&mut self) {
+        if self.config.replica_count > 1 && self.liveness.stopping_since.is_none() {
+            self.liveness.stopping_since = Some(self.now.monotonic);
+            self.effects.push_back(Effect::StatusChanged);
+        }
+    }
+
+    /// A primary whose process is about to end does not wait until the others miss it: they follow its wish at
+    /// once, as it is their primary's. What is in flight is finished before, unless that takes too long.
+    pub(super) fn hand_over(&mut self) {
+        let Some(since) = self.liveness.stopping_since else {
+            return;
+        };
+        let leads = self.status == Status::Normal && self.is_primary();
+        let waited = self.now.monotonic.saturating_sub(since);
+        let is_due = self.pipeline.first().is_none() || waited >= HAND_OVER_INTERVAL;
+        if leads && is_due && !self.liveness.is_abdicated {
+            self.note(Note::HandsOver { view: self.view });
+            self.lead_no_more();
+        }
+    }
+
+    /// What is in flight may be committed yet, here or elsewhere. But others may lead, of whom this replica
+    /// cannot hear: whoever waits is to ask them.
+    fn lead_no_more(&mut self) {
         self.liveness.is_abdicated = true;
         self.heartbeat.stop();
-        self.note(Note::Abdicated { view: self.view });
         self.effects.push_back(Effect::StatusChanged);
+        for token in self.pipeline.take_tokens() {
+            let reason = Refusal::Unknown;
+            self.effects.push_back(Effect::Refuse { token, reason });
+        }
         for token in self.read_index.clear() {
-            let reason = crate::Refusal::NotReady;
+            let reason = Refusal::NotReady;
             self.effects.push_back(Effect::Refuse { token, reason });
         }
         self.wish();

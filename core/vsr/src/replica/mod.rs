@@ -138,11 +138,13 @@ impl Replica {
             Input::CheckpointFetched(checkpoint) => self.on_checkpoint_fetched(checkpoint),
             Input::PrepareRead { op, to, prepare } => self.on_prepare_read(op, to, prepare),
             Input::PrimaryLost => self.on_primary_lost(),
+            Input::Stop => self.on_stop(),
             Input::ConfirmView { token } => self.on_confirm_view(token),
         }
         if mutation::V1 {
             self.on_superblock_written(self.promises.newest().sequence);
         }
+        self.hand_over();
         self.assert_invariants();
     }
 
@@ -180,13 +182,14 @@ impl Replica {
     }
 
     /// Whether it is the primary and takes requests: normal status, the inherited ops are applied (V8), and
-    /// it has not abdicated (V17).
+    /// it has neither abdicated (V17) nor been told to stop.
     #[must_use]
     pub fn is_serving(&self) -> bool {
         self.status == Status::Normal
             && self.is_primary()
             && (mutation::V8 || self.commit_min() >= self.inherited)
             && !self.liveness.is_abdicated()
+            && !self.liveness.is_stopping()
     }
 
     /// Its highest op.

@@ -168,6 +168,87 @@ fn primary_that_is_answered_stays() {
     assert!(primary.replica.is_serving());
 }
 
+/// V17: who waits for what it cannot commit is told so, and may ask those who lead elsewhere.
+#[test]
+fn who_waits_for_an_abdicated_primary_is_told_that_nothing_is_known() {
+    let mut primary = Fixture::started(0, 3);
+    primary.tick_after(10);
+    let prepare = primary.prepare(7);
+    primary.durable(&prepare);
+    assert!(!primary.wait(590).contains(&refuse(7, Refusal::Unknown)));
+    assert!(primary.wait(20).contains(&refuse(7, Refusal::Unknown)));
+    let effects = primary.message(Message::PrepareOk(prepare_ok(1, &prepare)));
+    assert_eq!(effects[0], committed(1));
+}
+
+/// What a primary does that is to stop.
+fn handed_over() -> Vec<Effect> {
+    vec![
+        Effect::Note(Note::HandsOver { view: View(0) }),
+        Effect::StatusChanged,
+        view_wished(1),
+        send(1, wish(0, 1, 0)),
+        send(2, wish(0, 1, 0)),
+    ]
+}
+
+/// A primary whose process is about to end is followed into the next view at once, without a suspicion.
+#[test]
+fn primary_that_is_to_stop_gives_its_view_up() {
+    let mut primary = Fixture::started(0, 3);
+    primary.tick_after(10);
+    let effects = primary.handle(Input::Stop);
+    assert_eq!(effects[0], Effect::StatusChanged);
+    assert_eq!(effects[1..], handed_over());
+    assert_eq!(primary.handle(Input::Stop), []);
+    let mut backup = backup();
+    backup.message(wish(0, 1, 0));
+    assert_eq!(backup.replica.status(), Status::ViewChange);
+    // The one that it is followed by needs no tick either.
+    primary.message(wish(2, 1, 0));
+    assert_eq!(primary.replica.status(), Status::ViewChange);
+}
+
+/// It takes nothing new, and finishes what is in flight first.
+#[test]
+fn primary_that_is_to_stop_finishes_what_is_in_flight() {
+    let mut primary = Fixture::started(0, 3);
+    primary.tick_after(10);
+    let prepare = primary.prepare(7);
+    primary.durable(&prepare);
+    assert_eq!(primary.handle(Input::Stop), [Effect::StatusChanged]);
+    let refused = primary.request(8, Origin::Internal, "");
+    assert_eq!(refused, [refuse(8, Refusal::NotReady)]);
+    let effects = primary.message(Message::PrepareOk(prepare_ok(1, &prepare)));
+    assert_eq!(effects[0], committed(1));
+    assert!(!wishes_for_a_view(&effects));
+    let effects = primary.applied(prepare.header.op, "");
+    assert!(effects.ends_with(&handed_over()), "{effects:?}");
+}
+
+/// It waits for what does not get committed only so long.
+#[test]
+fn primary_that_is_to_stop_and_commits_nothing_tells_who_waits() {
+    let mut primary = Fixture::started(0, 3);
+    primary.tick_after(10);
+    let prepare = primary.prepare(7);
+    primary.durable(&prepare);
+    primary.handle(Input::Stop);
+    assert!(!wishes_for_a_view(&primary.wait(290)));
+    let effects = primary.wait(10);
+    assert!(effects.contains(&refuse(7, Refusal::Unknown)));
+    assert!(wishes_for_a_view(&effects));
+}
+
+/// Who leads nothing wishes for nothing, and a single replica has nobody to hand over to.
+#[test]
+fn stop_moves_no_backup_and_no_single_replica() {
+    assert_eq!(backup().handle(Input::Stop), [Effect::StatusChanged]);
+    let mut alone = Fixture::alone();
+    assert_eq!(alone.handle(Input::Stop), []);
+    assert!(alone.replica.is_serving());
+}
+
 /// What still commits in the view that it has given up is applied and answered.
 #[test]
 fn abdicated_primary_still_takes_acknowledgements() {
