@@ -2,6 +2,8 @@
 
 mod failover;
 
+mod rolling;
+
 use std::{
     collections::BTreeSet,
     path::PathBuf,

@@ -40,6 +40,7 @@ mod reconcile;
 mod recovery;
 mod scrub;
 mod shard;
+mod stopping;
 #[cfg(test)]
 mod tests;
 mod transfer;

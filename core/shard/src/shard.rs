@@ -11,7 +11,7 @@ use bytes::Bytes;
 use catalog::{Catalog, CatalogConfig, GroupKey, Projection};
 use partition::{DataConfig, DataGroup};
 use vsr::{Recovered, Replica};
-use wire::{ConsensusGroup, ErrorCode, Event, Failure, FrameHeader, Op, ServerStopping, Time};
+use wire::{ConsensusGroup, ErrorCode, Event, Failure, FrameHeader, Op, Time};
 
 use crate::{
     Answer, Binding, Config, ConnectionId, DiskSpace, Effect, GroupSnapshot, Input, MeshMessage,
@@ -113,8 +113,10 @@ pub struct Shard {
     pub(crate) disk: DiskSpace,
     reconcile_due: u64,
     pub(crate) stopping: bool,
+    /// Monotonic nanoseconds.
+    pub(crate) stopping_since: u64,
     ready_said: bool,
-    stopped_said: bool,
+    pub(crate) stopped_said: bool,
 }
 
 /// How often the data groups are compared with the metadata as a whole: only a net, nanoseconds.
@@ -123,9 +125,6 @@ const RECONCILE_INTERVAL: u64 = 1_000_000_000;
 /// Bytes that committed batches may wait in memory for their segment files, on one shard. Beyond it
 /// nothing more is prepared, so that a producer that outruns the disk is slowed down.
 const UNWRITTEN_MAX: u64 = 128 * 1024 * 1024;
-
-/// How long clients are told to have after a stop, milliseconds.
-const STOP_TIME_LEFT: u32 = 5_000;
 
 impl Shard {
     /// A shard with its consensus groups.
@@ -166,6 +165,7 @@ impl Shard {
             disk: DiskSpace::default(),
             reconcile_due: 0,
             stopping: false,
+            stopping_since: 0,
             ready_said: false,
             stopped_said: false,
             config,
@@ -895,31 +895,6 @@ impl Shard {
         self.projection_known
     }
 
-    fn on_stop(&mut self) {
-        if core::mem::replace(&mut self.stopping, true) {
-            return;
-        }
-        if let Some(host) = &mut self.metadata {
-            host.stopping = true;
-        }
-        let event = Event::ServerStopping(ServerStopping {
-            time_left_ms: STOP_TIME_LEFT,
-        });
-        let connections: Vec<ConnectionId> = self.connections.ids().collect();
-        for connection in connections {
-            self.send_event(connection, &event);
-        }
-        self.polls.hurry_all();
-        let waiting: Vec<(Slot, Vec<ShardId>)> = self
-            .pending
-            .polls()
-            .map(|(slot, shards)| (slot, shards.to_vec()))
-            .collect();
-        for (slot, shards) in waiting {
-            self.hurry(slot, &shards);
-        }
-    }
-
     fn say_ready(&mut self) {
         if self.ready_said || !self.projection_known {
             return;
@@ -931,18 +906,6 @@ impl Shard {
         if metadata && self.data.values().all(|host| host.member.is_settled()) {
             self.ready_said = true;
             self.desk.push(Effect::Ready);
-        }
-    }
-
-    fn say_stopped(&mut self) {
-        if !self.stopping || self.stopped_said {
-            return;
-        }
-        // What waits for space was answered so, and must not wait here.
-        let is_done = self.is_idle() || self.disk == DiskSpace::Nothing;
-        if is_done && self.pending.is_empty() && self.polls.is_empty() {
-            self.stopped_said = true;
-            self.desk.push(Effect::Stopped);
         }
     }
 

@@ -199,7 +199,7 @@ impl Stage {
             attempts.count()
         ));
         ending::judge_faults(&suffered, rounds, &findings);
-        if attempts.count() == 0 || killed == 0 {
+        if findings.is_clean() && (attempts.count() == 0 || killed == 0) {
             findings
                 .wrong("no former owner has stored, or no member was killed: it proves too little");
         }

@@ -207,6 +207,11 @@ impl Member {
         is_backup.then(|| self.replica.primary())
     }
 
+    /// Whether it is in a view that this node leads, though it may take no requests.
+    pub(crate) fn leads(&self) -> bool {
+        self.replica.status() == Status::Normal && self.replica.is_primary()
+    }
+
     /// Whether it takes no part until somebody repairs its disk.
     pub(crate) const fn is_out_of_service(&self) -> bool {
         matches!(self.replica.status(), Status::OutOfService(_))
