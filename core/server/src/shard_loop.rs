@@ -12,12 +12,12 @@ use network::{
     Connections, Driver, Endpoint, Event, Inbox, InboxSender, LinkLimits, LinkOrders, Links,
     Listener, NewLink, Notify,
 };
-use partition::SegmentChange;
+use partition::{SegmentChange, SegmentFile};
 use shard::{
     ConnectionId, DiskSpace, Effect, GroupSnapshot, GroupStart, Input, IoTicket, MeshMessage, Note,
     PeerMessage, Shard, SnapshotPart, StateSnapshot,
 };
-use storage::{Done, FileThreads, Job, JournalHandle, SegmentName, Segments, SnapshotRange};
+use storage::{Done, FileThreads, Job, JournalHandle, Segments, SnapshotRange};
 use wire::{ConsensusGroup, Op, ReplicaId, ShardId, Time, Timestamp};
 
 use crate::{
@@ -192,14 +192,15 @@ impl ShardLoop {
         let (own, shard_count) = (seed.config.shard, seed.config.shard_count);
         let replica_count = seed.config.nodes.len();
         let replica_count = u8::try_from(replica_count).expect("a cluster has 1, 3 or 5 nodes");
-        let open = open_segments(&seed.groups);
+        let files = files_of(&seed.groups);
         let shard = Shard::new(seed.config, seed.groups, clock.now());
         let mut shard = shard.map_err(io::Error::other)?;
         if shard.is_out_of_service(ConsensusGroup::METADATA) {
             tell_notes(own, &mut shard);
             return Err(Failed::NoMetadata);
         }
-        cut_segments(&shard, &seed.data, &open).map_err(io::Error::other)?;
+        put_segments_in_order(&shard, (&seed.data, replica_count), files)
+            .map_err(io::Error::other)?;
         let connections = Connections::new(seed.limits, seed.notify.clone());
         connections.listen(seed.listener)?;
         let orders = seed.links;
@@ -444,8 +445,12 @@ impl ShardLoop {
             | Effect::WriteSnapshot { .. }
             | Effect::ReadSnapshot { .. } => self.files.submit(file_job(effect)),
             Effect::DecodeSnapshot { ticket, bytes, .. } => {
-                let snapshot = decode_snapshot(&bytes);
-                self.inbox_sender.send(Outside::Decoded(ticket, snapshot));
+                let answer = self.inbox_sender.clone();
+                let decode = move || {
+                    let snapshot = decode_snapshot(&bytes);
+                    answer.send(Outside::Decoded(ticket, snapshot));
+                };
+                self.files.submit(Job::Decode(Box::new(decode)));
             }
             Effect::CheckPassword {
                 ticket,
@@ -543,30 +548,48 @@ fn tell_notes(own: ShardId, shard: &mut Shard) {
     }
 }
 
-/// The segments that batches were appended to when the snapshots were taken, with their lengths then.
-fn open_segments(groups: &[GroupStart]) -> Vec<(SegmentName, u64)> {
-    let snapshots = groups.iter().filter_map(|start| start.snapshot.as_ref());
-    let files = snapshots.flat_map(|snapshot| match &snapshot.state {
-        StateSnapshot::Data(state) => partition::files_at(state),
-        StateSnapshot::Metadata(_) => Vec::new(),
-    });
-    files
-        .filter(|file| file.open)
-        .map(|file| (names::segment(file.id), file.segment.length))
-        .collect()
+/// The segments of each data group when its snapshot was taken.
+fn files_of(groups: &[GroupStart]) -> Vec<(ConsensusGroup, Vec<SegmentFile>)> {
+    let data = groups
+        .iter()
+        .filter(|start| start.group != ConsensusGroup::METADATA);
+    data.map(|start| {
+        let state = start.snapshot.as_ref().map(|snapshot| &snapshot.state);
+        let files = match state {
+            Some(StateSnapshot::Data(state)) => partition::files_at(state),
+            Some(StateSnapshot::Metadata(_)) | None => Vec::new(),
+        };
+        (start.group, files)
+    })
+    .collect()
 }
 
-/// Cuts what is behind the snapshots off: it is in the journal, and is written again. Nothing is cut off for
+/// Cuts what is behind the snapshots off: it is in the journal, and is written again. One of several also deletes
+/// the segments that no snapshot knows, which a transfer that was cut short may have brought. Nothing is touched of
 /// a group that is out of service, whose snapshot may be an older one.
-fn cut_segments(
+fn put_segments_in_order(
     shard: &Shard,
-    data: &Path,
-    open: &[(SegmentName, u64)],
+    (data, replica_count): (&Path, u8),
+    groups: Vec<(ConsensusGroup, Vec<SegmentFile>)>,
 ) -> Result<(), storage::Error> {
     let segments = Segments::new(data, 1);
-    for (name, length) in open {
-        if !shard.is_out_of_service(name.group) {
-            segments.truncate(name, *length)?;
+    for (group, files) in groups {
+        if shard.is_out_of_service(group) {
+            continue;
+        }
+        if replica_count > 1 {
+            let known = files.iter().map(|file| names::segment(file.id)).collect();
+            let deleted = segments.keep_only(group, &known)?;
+            if deleted > 0 {
+                tracing::debug!(
+                    group = group.0,
+                    deleted,
+                    "files behind the snapshot are deleted"
+                );
+            }
+        }
+        for file in files.iter().filter(|file| file.open) {
+            segments.truncate(&names::segment(file.id), file.segment.length)?;
         }
     }
     Ok(())

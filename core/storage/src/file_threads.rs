@@ -23,6 +23,9 @@ use crate::{Error, FileKind, SegmentName, Segments, SnapshotRange, Snapshots};
 /// Makes the bytes of a snapshot, on the thread that writes it.
 type Encode = Box<dyn FnOnce() -> Vec<u8> + Send>;
 
+/// Reads the bytes of a snapshot, and answers itself.
+type Decode = Box<dyn FnOnce() + Send>;
+
 /// Something to be done with files. `ticket` is returned with the answer; from 1.
 pub enum Job {
     /// Write into a segment.
@@ -105,6 +108,9 @@ pub enum Job {
         /// Makes its bytes.
         encode: Encode,
     },
+    /// Make sense of a snapshot that another node has sent, on the thread that writes them: it may be large, and
+    /// nobody waits for either.
+    Decode(Decode),
 }
 
 /// A job that was done.
@@ -241,7 +247,8 @@ impl FileThreads {
             | Job::Read { .. }
             | Job::ReadSnapshot { .. }
             | Job::Flush { .. }
-            | Job::Snapshot { .. } => {}
+            | Job::Snapshot { .. }
+            | Job::Decode(_) => {}
         }
         self.send(job.role(), job);
     }
@@ -273,7 +280,7 @@ impl Job {
             | Self::Delete { .. }
             | Self::DeletePartition { .. } => Role::Write,
             Self::Read { .. } | Self::ReadSnapshot { .. } => Role::Read,
-            Self::Flush { .. } | Self::Snapshot { .. } => Role::Flush,
+            Self::Flush { .. } | Self::Snapshot { .. } | Self::Decode(_) => Role::Flush,
         }
     }
 }
@@ -289,6 +296,7 @@ impl std::fmt::Debug for Job {
             Self::ReadSnapshot { .. } => "ReadSnapshot",
             Self::Flush { .. } => "Flush",
             Self::Snapshot { .. } => "Snapshot",
+            Self::Decode(_) => "Decode",
         })
     }
 }
@@ -340,7 +348,8 @@ fn delete_early(segments: &mut Segments, job: &Job) -> Result<(), Error> {
         | Job::Read { .. }
         | Job::ReadSnapshot { .. }
         | Job::Flush { .. }
-        | Job::Snapshot { .. } => Ok(()),
+        | Job::Snapshot { .. }
+        | Job::Decode(_) => Ok(()),
     }
 }
 
@@ -425,6 +434,10 @@ impl Worker {
                 Ok(None)
             }
             Job::Snapshot { group, op, encode } => self.write_snapshot(group, op, encode),
+            Job::Decode(decode) => {
+                decode();
+                Ok(None)
+            }
         }
     }
 
@@ -455,7 +468,8 @@ impl Worker {
             | Job::Delete { .. }
             | Job::DeletePartition { .. }
             | Job::Flush { .. }
-            | Job::Snapshot { .. } => unreachable!("it reads nothing"),
+            | Job::Snapshot { .. }
+            | Job::Decode(_) => unreachable!("it reads nothing"),
         };
         (self.answer)(done);
     }

@@ -1,7 +1,7 @@
 //! Files with the messages of partitions.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fs::{self, File, OpenOptions},
     io::{self, IoSlice, Write},
     path::{Path, PathBuf},
@@ -13,7 +13,10 @@ use wire::{ConsensusGroup, Incarnation, PartitionKey};
 
 use crate::{
     Error, SegmentName,
-    paths::{create_directory, create_file, flush_directory, partition_directory, private_options},
+    paths::{
+        create_directory, create_file, flush_directory, group_directory, partition_directory,
+        private_options,
+    },
 };
 
 /// Which of a segment's files.
@@ -175,6 +178,39 @@ impl Segments {
         Ok(())
     }
 
+    /// Deletes the segments of a group, with their indexes, that are not among these: what a transfer that was cut
+    /// short has brought, or a deletion has left. Files that no segment or index is named like are nobody's and
+    /// stay. Returns how many files that were.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn keep_only(
+        &self,
+        group: ConsensusGroup,
+        known: &BTreeSet<SegmentName>,
+    ) -> Result<usize, Error> {
+        let files = known
+            .iter()
+            .flat_map(|name| [name.segment(&self.data), name.index(&self.data)]);
+        let files: BTreeSet<PathBuf> = files.collect();
+        let mut deleted = 0;
+        for directory in list(&group_directory(&self.data, group))? {
+            if !is_partition(&directory) {
+                continue;
+            }
+            for path in list(&directory)? {
+                if is_of_segment(&path) && !files.contains(&path) {
+                    fs::remove_file(&path).map_err(Error::io("delete", &path))?;
+                    deleted += 1;
+                }
+            }
+            if list(&directory)?.is_empty() {
+                fs::remove_dir(&directory).map_err(Error::io("delete", &directory))?;
+            }
+        }
+        Ok(deleted)
+    }
+
     /// Shortens a segment to what is known of it, before anything is appended. One that is shorter, or not
     /// there, stays as it is.
     ///
@@ -236,6 +272,38 @@ impl Segments {
             Err(error) => Err(Error::io("create", &path)(error)),
         }
     }
+}
+
+/// Whether it is a directory that is named like one of a partition's incarnation.
+fn is_partition(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let mut parts = name.unwrap_or_default().split('-');
+    let numbers = parts.by_ref().take(4);
+    numbers.filter(|part| is_number(part)).count() == 4 && parts.next().is_none() && path.is_dir()
+}
+
+/// Whether it is named like a segment or an index, or one that was never finished.
+fn is_of_segment(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let Some((base, kind)) = name.and_then(|name| name.split_once('.')) else {
+        return false;
+    };
+    base.len() == 20 && is_number(base) && ["segment", "index", "index.new"].contains(&kind)
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// What is in a directory; one that is not there is empty.
+fn list(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    let entries = match fs::read_dir(path).map_err(Error::io("read", path)) {
+        Err(error) if error.is_missing() => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    entries
+        .map(|entry| Ok(entry.map_err(Error::io("read", path))?.path()))
+        .collect()
 }
 
 fn ignore_missing(result: Result<(), Error>) -> Result<(), Error> {
@@ -379,6 +447,43 @@ mod tests {
             .unwrap();
         segments.flush(&[name(0)]).unwrap();
         assert!(!name(0).directory(directory.path()).exists());
+    }
+
+    #[test]
+    fn only_what_is_known_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut segments = Segments::new(directory.path(), 9);
+        let group = name(0).group;
+        assert_eq!(segments.keep_only(group, &BTreeSet::new()).unwrap(), 0);
+        let other = SegmentName {
+            incarnation: Incarnation(6),
+            ..name(0)
+        };
+        let elsewhere = SegmentName {
+            group: ConsensusGroup(7),
+            ..name(1)
+        };
+        for name in [name(0), name(1), other, elsewhere] {
+            segments.append(&name, 0, &pieces(1)).unwrap();
+            segments.write_index(&name, b"index").unwrap();
+        }
+        let snapshot = directory.path().join("group-4").join("12.snapshot");
+        let notes = name(0).directory(directory.path()).join("notes.txt");
+        for strange in [&snapshot, &notes] {
+            fs::write(strange, b"not ours").unwrap();
+        }
+        let deleted = segments.keep_only(group, &BTreeSet::from([name(0)]));
+        assert_eq!(deleted.unwrap(), 4);
+        let is_there = |name: SegmentName| {
+            let files = [name.segment(directory.path()), name.index(directory.path())];
+            files.map(|path| path.exists())
+        };
+        assert_eq!(is_there(name(0)), [true, true]);
+        assert_eq!(is_there(name(1)), [false, false]);
+        assert_eq!(is_there(other), [false, false]);
+        assert_eq!(is_there(elsewhere), [true, true]);
+        assert!(!other.directory(directory.path()).exists());
+        assert!(snapshot.exists() && notes.exists());
     }
 
     #[test]
