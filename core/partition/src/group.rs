@@ -316,6 +316,40 @@ impl DataGroup {
         })
     }
 
+    /// The first damaged segment after `last`, in the order of their names.
+    #[must_use]
+    pub fn next_damaged(&self, last: Option<SegmentId>) -> Option<SegmentId> {
+        let mut damaged = self.damaged().map(|(id, _)| id);
+        damaged.find(|id| last.is_none_or(|last| *id > last))
+    }
+
+    /// A scan of what is written of a damaged segment, from its beginning: of bytes that are to take the place
+    /// of those in the file. None when the segment is not here any more, or not damaged.
+    #[must_use]
+    pub fn scan_anew(&self, segment: SegmentId) -> Option<Scan> {
+        let partition = self.partition(segment.partition, segment.incarnation);
+        let partition = partition.ok()?;
+        let is_damaged =
+            segment.group == self.config.group && partition.damage.contains_key(&segment.base);
+        let tracked = partition.segments.find(segment.base);
+        let written = tracked.filter(|_| is_damaged)?.written;
+        let has_bytes = written.position > 0;
+        has_bytes.then(|| Scan::resume(segment, Index::new(segment.base), written))
+    }
+
+    /// Bytes that a scan of [`DataGroup::scan_anew`] has judged are in the segment's file, and on the disk: it is
+    /// damaged no more, and its partition is in service again unless another segment is. Says whether it was.
+    pub fn mended(&mut self, segment: SegmentId, index: Index) -> bool {
+        if self.scan_anew(segment).is_none() {
+            return false;
+        }
+        if let Some(partition) = self.named_mut(segment) {
+            partition.damage.remove(&segment.base);
+        }
+        self.install_index(segment, index);
+        true
+    }
+
     /// A scan of what is written of a segment, if the partition has it. It begins where the index ends,
     /// if that is in memory: what an index was built from was judged then. [`Scan::new`] begins at the
     /// beginning.

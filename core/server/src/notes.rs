@@ -12,7 +12,13 @@ pub(crate) fn tell(shard: ShardId, note: &Note) {
             group = segment.group.0,
             partition = %segment.partition,
             segment = segment.base.0,
-            "partition is out of service, its segment is {reason}; others are not touched"
+            "partition is out of service on this node, its segment is {reason}; others are not touched"
+        ),
+        Note::Mended { segment } => tracing::info!(
+            group = segment.group.0,
+            partition = %segment.partition,
+            segment = segment.base.0,
+            "damaged segment is whole again: another node had it"
         ),
         Note::Checkpoint { group, op } => tracing::info!(group = group.0, op = op.0, "checkpoint"),
         Note::SessionRegistered {

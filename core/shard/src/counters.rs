@@ -76,6 +76,8 @@ counters! {
     bytes_scrubbed,
     /// Partitions found damaged.
     partitions_damaged,
+    /// Damaged segments that another node had, and that are whole again here.
+    segments_mended,
     /// Sessions at this moment, on the shard that hosts the metadata group.
     sessions,
     /// Logins refused.

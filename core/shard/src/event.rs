@@ -496,6 +496,11 @@ pub enum Note {
         /// For people.
         reason: String,
     },
+    /// A damaged segment was fetched from another node, and is whole.
+    Mended {
+        /// The segment.
+        segment: SegmentId,
+    },
     /// A checkpoint is durable.
     Checkpoint {
         /// The consensus group.

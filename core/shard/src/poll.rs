@@ -264,6 +264,11 @@ impl Polls {
         true
     }
 
+    /// A damaged segment is whole again; further damage of it is news.
+    pub(crate) fn on_mended(&mut self, segment: SegmentId) {
+        self.noted.remove(&segment);
+    }
+
     /// Commits the fences that a group's poll needs first, all at once. Returns whether there are any.
     fn raise_fences(&mut self, around: &mut Surroundings<'_>, id: PollId) -> bool {
         let Some(poll) = self.polls.get_mut(&id) else {
@@ -373,7 +378,7 @@ impl Polls {
                 self.reads.insert(ticket, (id, read));
             }
             Err(error) => {
-                let failure = Failure::new(error.code(), error.to_string());
+                let failure = refusal_of(&error, around.desk.has_peers);
                 poll.push(failed(section, primary, failure));
             }
         }
@@ -755,6 +760,19 @@ impl Poll {
     fn is_satisfied(&self) -> bool {
         let waits = self.unripe && self.bytes == 0;
         self.refused || (!waits && self.bytes >= u64::from(self.work.min_bytes))
+    }
+}
+
+/// What another node may still have is there again soon.
+fn refusal_of(error: &PollError, has_peers: bool) -> Failure {
+    match error {
+        PollError::Damaged { .. } if has_peers => {
+            let text = alloc::format!("{error} on this node; it is fetched from another one");
+            Failure::new(ErrorCode::Retry, text)
+        }
+        PollError::Damaged { .. } | PollError::Absent(_) | PollError::OffsetOutOfRange { .. } => {
+            error.failure()
+        }
     }
 }
 

@@ -505,6 +505,7 @@ impl Shard {
             host.checkpoints.on_changed(&mut self.desk, through);
         }
         self.changed_for_fetches(through);
+        self.changed_for_mending(through);
     }
 
     fn on_flushed(&mut self, ticket: crate::IoTicket) {
@@ -512,6 +513,7 @@ impl Shard {
             host.checkpoints.on_flushed(&mut self.desk, ticket);
         }
         self.flushed_for_fetches(ticket);
+        self.flushed_for_mending(ticket);
     }
 
     fn on_read(&mut self, ticket: crate::IoTicket, bytes: Option<&Bytes>) {
@@ -816,6 +818,7 @@ impl Shard {
         }
         self.expire_forwards();
         self.watch_fetches();
+        self.watch_mending();
         self.hand_overs.on_time(now);
         if !self.parked.is_empty() {
             self.expire_parked();
@@ -921,6 +924,7 @@ impl Shard {
         match note {
             Note::Checkpoint { .. } => self.counters.checkpoints += 1,
             Note::Damaged { .. } => self.counters.partitions_damaged += 1,
+            Note::Mended { .. } => self.counters.segments_mended += 1,
             Note::LoginRefused => self.counters.logins_refused += 1,
             Note::Replica { .. } | Note::SessionRegistered { .. } | Note::SessionEnded { .. } => {}
         }

@@ -59,6 +59,8 @@ counts! {
     groups_out_of_service,
     /// Damaged partitions found.
     partitions_damaged,
+    /// Damaged segments that another node had.
+    segments_mended,
     /// Journal files recycled.
     files_recycled,
     /// Journal files made.

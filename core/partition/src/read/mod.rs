@@ -246,8 +246,8 @@ impl DataGroup {
         PollError::Damaged { segment, damage }
     }
 
-    /// Refuses a request that should not be proposed on this node: a batch for a partition that is out of
-    /// service here could not be read when it is acknowledged. What is committed is applied nevertheless.
+    /// Refuses a request that should not be proposed on a node without peers: a batch for a partition that is out
+    /// of service here could not be read when it is acknowledged. What is committed is applied nevertheless.
     ///
     /// # Errors
     /// [`PollError::Damaged`].

@@ -112,8 +112,9 @@ impl DataHost {
         let mut refused = Vec::new();
         for (index, request) in requests {
             match self.state.admit(&request) {
-                Ok(()) => admitted.push((index, request)),
-                Err(error) => refused.push((index, Err(error.failure()))),
+                // The other nodes keep what is appended, too, and this one gets back what it lacks.
+                Err(error) if !desk.has_peers => refused.push((index, Err(error.failure()))),
+                Ok(()) | Err(_) => admitted.push((index, request)),
             }
         }
         self.write_rest(desk, origin, admitted, refused);

@@ -114,6 +114,11 @@ impl Cluster {
         self.nodes[usize::from(node)].as_mut().unwrap()
     }
 
+    /// The disk of a node that is down.
+    pub(super) fn disk(&mut self, node: u8) -> &mut Disk {
+        &mut self.disks[usize::from(node)]
+    }
+
     /// Carries everything out until nothing is left to do.
     pub(super) fn settle(&mut self) {
         loop {

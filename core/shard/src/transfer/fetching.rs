@@ -11,7 +11,9 @@ use catalog::Catalog;
 use partition::{DataGroup, Mark, Range, Scan, SegmentChange, SegmentFile, SegmentId, Verdict};
 use wire::{ConsensusGroup, Op, ReplicaId, checksum64, checksum128};
 
-use super::{FilePart, PART_SIZE, Restored, SnapshotOffer, TransferFile, TransferMessage, send};
+use super::{
+    FilePart, PART_SIZE, Restored, SnapshotOffer, TransferFile, TransferMessage, next_node, send,
+};
 use crate::{Effect, GroupSnapshot, IoTicket, Shard, StateSnapshot, desk::Desk};
 
 /// Nanoseconds after which somebody else is asked.
@@ -144,11 +146,7 @@ impl Fetch {
     /// Asks the next node. When none has what is missing, somebody may have a newer snapshot.
     fn ask_another(&mut self, desk: &mut Desk, nodes: usize) {
         self.failures += 1;
-        let node = |from: u8| (from + 1) % u8::try_from(nodes).expect("a cluster is small");
-        self.from = ReplicaId(node(self.from.0));
-        if self.from == desk.node {
-            self.from = ReplicaId(node(self.from.0));
-        }
+        self.from = next_node(self.from, desk.node, nodes);
         let begins_anew = match &self.stage {
             // Nobody else has just this one, as a rule; if somebody does, the rest is asked for.
             Stage::Snapshot => true,
@@ -468,6 +466,9 @@ impl Shard {
         group: ConsensusGroup,
         (part, checksum, bytes): (FilePart, u64, Bytes),
     ) {
+        if self.on_mending_part((from, group), part, (checksum, &bytes)) {
+            return;
+        }
         let Self {
             transfers,
             desk,
@@ -509,7 +510,10 @@ impl Shard {
         }
     }
 
-    pub(super) fn on_part_gone(&mut self, from: ReplicaId, group: ConsensusGroup) {
+    pub(super) fn on_part_gone(&mut self, from: ReplicaId, group: ConsensusGroup, part: FilePart) {
+        if self.on_mending_gone((from, group), part) {
+            return;
+        }
         let nodes = self.config.nodes.len();
         if let Some((fetch, desk)) = self.fetch_from(from, group)
             && matches!(fetch.stage, Stage::Snapshot | Stage::Segments(_))

@@ -10,8 +10,11 @@
 //!
 //! Whoever does not answer, or says `Gone`, is left for another node; what is here stays. When nobody has a
 //! range any more a newer snapshot is asked for.
+//!
+//! By the same parts a node gets back what has rotted on its own disk ([`mending`]).
 
 mod fetching;
+mod mending;
 mod offering;
 mod replacing;
 
@@ -24,6 +27,7 @@ use wire::{ConsensusGroup, Incarnation, Offset, Op, PartitionKey, ReplicaId};
 use crate::{Effect, PeerMessage, Shard, desk::Desk};
 
 use fetching::Fetch;
+use mending::Mending;
 use offering::Offering;
 pub(crate) use replacing::{superfluous, touch_all};
 
@@ -128,6 +132,7 @@ pub(crate) enum Restored {
 pub(crate) struct Transfers {
     offering: Offering,
     fetches: BTreeMap<ConsensusGroup, Fetch>,
+    mending: Mending,
 }
 
 impl Shard {
@@ -146,8 +151,19 @@ impl Shard {
                 checksum,
                 bytes,
             } => self.on_part(from, group, (part, checksum, bytes)),
-            TransferMessage::Gone(_) => self.on_part_gone(from, group),
+            TransferMessage::Gone(part) => self.on_part_gone(from, group, part),
         }
+    }
+}
+
+/// Whom to ask after `from`: one after the other, but never this node.
+fn next_node(from: ReplicaId, own: ReplicaId, nodes: usize) -> ReplicaId {
+    let nodes = u8::try_from(nodes).expect("a cluster is small");
+    let next = ReplicaId((from.0 + 1) % nodes);
+    if next == own {
+        ReplicaId((next.0 + 1) % nodes)
+    } else {
+        next
     }
 }
 

@@ -269,6 +269,7 @@ impl Checks {
                 run.counts.partitions_damaged += 1;
                 self.name_damage(run, rotten, note);
             }
+            Note::Mended { .. } => run.counts.segments_mended += 1,
             Note::Replica {
                 note: vsr::Note::ViewEntered { view },
                 ..
