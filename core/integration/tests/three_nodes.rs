@@ -1,6 +1,8 @@
 //! Three nodes: what a cluster survives, and whom it refuses.
 
 mod failover;
+mod rot;
+mod transfer;
 
 mod rolling;
 
