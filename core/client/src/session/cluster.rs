@@ -118,6 +118,11 @@ impl Cluster {
         self.primaries.get(&group).map(|(_, primary)| *primary)
     }
 
+    /// The newest view of a group that is known, and who leads it in that.
+    pub(super) fn leading(&self, group: ConsensusGroup) -> Option<(View, ReplicaId)> {
+        self.primaries.get(&group).copied()
+    }
+
     /// Takes over what the node at `address` tells. One that is alone is known by the address at hand: the
     /// one that it tells may lead there only from where it is.
     pub(super) fn learn(&mut self, address: &str, told: &ClusterMetadata) {

@@ -5,8 +5,9 @@ use core::time::Duration;
 
 use bytes::Bytes;
 use wire::{
-    Attach, Command, CorrelationId, ErrorCode, Event, Failure, FrameHeader, FrameKind, LoggedIn,
-    Login, Op, PrimaryChanged, Reply, Request, RequestNumber,
+    Attach, ClusterMetadata, Command, ConsensusGroup, CorrelationId, ErrorCode, Event, Failure,
+    FrameHeader, FrameKind, LoggedIn, Login, Op, PrimaryChanged, ReplicaId, Reply, Request,
+    RequestNumber, View,
 };
 
 use super::{
@@ -172,6 +173,7 @@ impl Session {
         }
         match Reply::decode(Command::GetClusterMetadata, frame.body.clone()) {
             Ok(Reply::ClusterMetadata(told)) => {
+                self.compare_views(id, &told);
                 if let Some(link) = self.links.get_mut(&id) {
                     link.node = Some(told.node);
                     self.cluster.learn(&link.address, &told);
@@ -257,7 +259,7 @@ impl Session {
             Event::Evicted(reason) if session == Some(frame.header.session()) => {
                 self.lose_session(&format!("the server ended it ({})", reason.name()));
             }
-            Event::PrimaryChanged(changed) => self.on_primary_changed(&changed),
+            Event::PrimaryChanged(changed) => self.on_primary_changed(id, &changed),
             Event::ServerStopping(_) => {
                 if let Some(activity) = self.links.get_mut(&id).and_then(Link::activity_mut) {
                     activity.stopping = true;
@@ -269,12 +271,16 @@ impl Session {
 
     /// What was refused for want of a primary is asked again at once. The node that led before may be dead
     /// without a word: it has to give a sign of life.
-    fn on_primary_changed(&mut self, changed: &PrimaryChanged) {
+    fn on_primary_changed(&mut self, id: LinkId, changed: &PrimaryChanged) {
+        if let Some(activity) = self.links.get_mut(&id).and_then(Link::activity_mut) {
+            activity.note_view(changed.group, changed.view);
+        }
         let before = self.cluster.on_primary_changed(changed);
         self.wake_delayed();
         let Some(before) = before else {
             return;
         };
+        self.expect_to_know(id, before, (changed.group, changed.view));
         let now = self.now;
         let mut silent = Vec::new();
         for (id, link) in &mut self.links {
@@ -291,6 +297,37 @@ impl Session {
         for (id, asks) in silent {
             if asks {
                 self.ping(id);
+            }
+        }
+    }
+
+    /// Over `id` was told that a node leads no more. It may be cut off from the others, and still take itself for
+    /// the one that leads: until it says that it knows, others are asked.
+    fn expect_to_know(&mut self, id: LinkId, former: ReplicaId, view: (ConsensusGroup, View)) {
+        for (other, link) in &mut self.links {
+            if *other != id
+                && link.node == Some(former)
+                && let Some(activity) = link.activity_mut()
+            {
+                activity.behind = Some(view);
+            }
+        }
+    }
+
+    /// Compares what a node tells of who leads with what is known: either may be behind.
+    fn compare_views(&mut self, id: LinkId, told: &ClusterMetadata) {
+        for group in &told.groups {
+            let Some((known, primary)) = self.cluster.leading(group.group) else {
+                continue;
+            };
+            if known < group.view && primary != group.primary {
+                self.expect_to_know(id, primary, (group.group, group.view));
+            } else if known > group.view
+                && primary != group.primary
+                && group.primary == told.node
+                && let Some(activity) = self.links.get_mut(&id).and_then(Link::activity_mut)
+            {
+                activity.behind = Some((group.group, known));
             }
         }
     }

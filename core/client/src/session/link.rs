@@ -5,7 +5,7 @@ use alloc::{
     string::String,
 };
 
-use wire::{CorrelationId, ReplicaId};
+use wire::{ConsensusGroup, CorrelationId, ReplicaId, View};
 
 use super::{ConnectionId, request::RequestKey};
 
@@ -75,6 +75,9 @@ pub(super) struct Activity {
     pub(super) told: bool,
     /// Another node has taken over what this one led, and it has not been heard since: when it is given up.
     pub(super) doubted: Option<u64>,
+    /// Another node has taken over what this one led, in this view, and this one has not said that it knows: it
+    /// may be cut off from the others, and still take itself for the one that leads.
+    pub(super) behind: Option<(ConsensusGroup, View)>,
     /// The node has said that it stops.
     pub(super) stopping: bool,
     /// Nanoseconds that login or attach took.
@@ -107,7 +110,9 @@ impl Link {
     /// Whether it is ready, and nothing speaks against its node.
     pub(super) const fn is_good(&self) -> bool {
         match self.state {
-            LinkState::Ready { activity, .. } => activity.doubted.is_none() && !activity.stopping,
+            LinkState::Ready { activity, .. } => {
+                activity.doubted.is_none() && activity.behind.is_none() && !activity.stopping
+            }
             LinkState::Idle | LinkState::Connecting { .. } | LinkState::Greeting { .. } => false,
         }
     }
@@ -138,6 +143,7 @@ impl Activity {
             question: None,
             told: false,
             doubted: None,
+            behind: None,
             stopping: false,
             greeting,
         }
@@ -147,6 +153,16 @@ impl Activity {
     pub(super) const fn note_received(&mut self, now: u64) {
         self.received = now;
         self.doubted = None;
+    }
+
+    /// The node knows this view of a group.
+    pub(super) fn note_view(&mut self, group: ConsensusGroup, view: View) {
+        if self
+            .behind
+            .is_some_and(|(of, newer)| of == group && newer <= view)
+        {
+            self.behind = None;
+        }
     }
 
     /// When a heartbeat is due, or the connection is dead without an answer to it.

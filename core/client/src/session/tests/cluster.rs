@@ -376,6 +376,45 @@ fn a_node_that_was_replaced_without_a_word_has_to_give_a_sign_of_life() {
     }
 }
 
+/// It answers, but only that nobody leads: it does not hear from the others.
+#[test]
+fn a_node_that_does_not_know_that_it_leads_no_more_is_passed_over() {
+    let mut driver = in_cluster(|_| {});
+    driver.submit_ordered(1, Some(0));
+    let first = driver.sent();
+    assert_eq!(first.connection, ConnectionId(1));
+    driver.primary_changed(ConnectionId(2), (1, 1));
+    driver.effects();
+    driver.refuse(&first, ErrorCode::NotReady);
+    driver.effects();
+    driver.submit_ordered(2, Some(0));
+    let elsewhere = driver.sent();
+    assert_eq!(elsewhere.connection, ConnectionId(2));
+    driver.reply(&elsewhere, &Reply::Sent(wire::Sent { sections: vec![] }));
+    // It hears from them again.
+    driver.primary_changed(ConnectionId(1), (1, 1));
+    driver.effects();
+    driver.submit_ordered(3, Some(0));
+    assert_eq!(driver.sent().connection, ConnectionId(1));
+}
+
+/// The connection that would have told of the change was made after it.
+#[test]
+fn a_node_is_passed_over_when_another_one_tells_of_a_later_view_at_the_greeting() {
+    let mut driver = in_cluster(|_| {});
+    driver.lose(ConnectionId(2));
+    let (third, address) = only_connect(&driver.effects());
+    assert_eq!(address, "c:1");
+    let mut told = cluster(2, &NODES);
+    told.groups[0].view = View(1);
+    told.groups[0].primary = ReplicaId(1);
+    driver.told.insert("c:1".to_string(), told);
+    driver.attached(third);
+    driver.effects();
+    driver.submit_ordered(1, Some(0));
+    assert_eq!(driver.sent().connection, third);
+}
+
 #[test]
 fn nothing_new_is_asked_of_a_node_that_stops() {
     let mut driver = in_cluster(|_| {});
