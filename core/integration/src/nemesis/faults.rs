@@ -104,10 +104,10 @@ impl Harm {
         if let Some(node) = fault.disconnected {
             self.cluster.client_gate(node).cut();
         }
-        self.go_on(fault.kind, 0, victim);
+        self.go_on(fault, 0, victim);
         thread::sleep(fault.lasts);
         self.mend(fault, victim);
-        self.go_on(fault.kind, 1, victim);
+        self.go_on(fault, 1, victim);
         thread::sleep(fault.rest);
         self.members.look_after();
         for node in 0..NODES {
@@ -172,13 +172,14 @@ impl Harm {
     }
 
     /// Every partition and the metadata must go on.
-    fn go_on(&mut self, kind: Kind, when: usize, victim: usize) {
+    fn go_on(&mut self, fault: &Fault, when: usize, victim: usize) {
         let since = Instant::now();
         let progress = self.producers.progress.after(since, PROGRESS);
         let when_text = ["while it lasts", "afterwards"][when];
         match progress {
             Ok(took) => {
-                let longest = &mut self.suffered.entry(kind).or_default().longest[when];
+                let suffered = self.suffered.entry(fault.kind).or_default();
+                let longest = &mut suffered.longest[when];
                 *longest = took.max(*longest);
                 self.findings.tell(format_args!(
                     "   all partitions go on {when_text}, after {} ms",
@@ -193,10 +194,12 @@ impl Harm {
                 self.show();
             }
         }
-        self.metadata_goes_on(when, when_text, (victim + 1) % NODES);
+        // One that reaches all others: neither the victim nor the other end of a link that is cut.
+        let node = (victim + NODES - fault.other) % NODES;
+        self.metadata_goes_on(when, when_text, node);
     }
 
-    /// Makes something while a fault lasts, and deletes it afterwards, through a node that is not the victim.
+    /// Makes something while a fault lasts, and deletes it afterwards, through this node.
     fn metadata_goes_on(&mut self, when: usize, when_text: &str, node: usize) {
         let since = Instant::now();
         let name = format!("after-{}", self.number);
