@@ -2,7 +2,11 @@
 //! its answer comes back the same way. When link or view is lost meanwhile, nobody knows whether it was
 //! done, and whoever asked is told so.
 
-use alloc::{collections::BTreeMap, format, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    format,
+    vec::Vec,
+};
 
 use catalog::GroupKey;
 use wire::{
@@ -63,6 +67,8 @@ pub(crate) struct Forwards {
     /// Work that is done once it is certain that this node leads its group.
     reads: BTreeMap<ReadId, (Origin, Work)>,
     read_count: u64,
+    /// Nodes to which there is no link at this moment, as far as was told.
+    unreachable: BTreeSet<ReplicaId>,
     /// Who leads each group of this shard, as clients were told.
     told: BTreeMap<ConsensusGroup, GroupPrimary>,
 }
@@ -125,8 +131,11 @@ impl Shard {
             return Some(work);
         };
         match member.follows() {
-            // It was forwarded once: whoever asked learns who leads.
-            Some(to) if origin.node == self.config.replica => {
+            // It was forwarded once, or there is no link: whoever asked learns who leads, and may reach it.
+            Some(to)
+                if origin.node == self.config.replica
+                    && !self.forwards.unreachable.contains(&to) =>
+            {
                 let view = member.primary().view;
                 self.forward(origin, (group, to, view), work);
             }
@@ -321,6 +330,7 @@ impl Shard {
 
     /// A link to another node is gone: nothing comes back over it, and its sessions have no connection.
     pub(crate) fn on_peer_down(&mut self, node: ReplicaId) {
+        self.forwards.unreachable.insert(node);
         self.give_up(|forward| forward.to == node);
         if let Some(host) = &mut self.metadata {
             host.on_connections(self.desk.now.monotonic, node, &[]);
@@ -338,6 +348,7 @@ impl Shard {
 
     /// A link to another node is new: what it may have missed is said again.
     pub(crate) fn on_peer_up(&mut self, node: ReplicaId) {
+        self.forwards.unreachable.remove(&node);
         self.give_up(|forward| forward.to == node);
         if self.leader_of_metadata() == Some(node) {
             self.tell_connections(node);

@@ -500,6 +500,34 @@ fn what_was_forwarded_to_a_lost_node_is_answered() {
     assert_eq!(failure.code, ErrorCode::Retry, "{failure}");
 }
 
+/// It hears whoever leads, and cannot send to it: its clients may reach what it does not.
+#[test]
+fn what_cannot_be_forwarded_for_want_of_a_link_is_refused_at_once() {
+    let (mut cluster, mut admin) = with_topic();
+    let led_by_0 = (0..PARTITIONS).find(|partition| {
+        let group = cluster.node(1).group_of(*partition);
+        cluster.leader(group) == Some(0)
+    });
+    let partition = led_by_0.expect("node 0 leads some");
+    let node = ReplicaId(0);
+    cluster.cut.insert((1, 0));
+    cluster.node(1).tell(|| Input::PeerDown { node });
+    let append = |sequence| send(&[(partition, batch(&payloads("m", 2), 0, sequence))]);
+    let refused = cluster.node(1).submit(&mut admin, append(0));
+    cluster.settle();
+    let answer = cluster
+        .node(1)
+        .answer(&mut admin, Command::SendMessages, refused);
+    let section = sent(answer.expect("it is answered")).remove(0);
+    assert_eq!(section.primary, node);
+    let failure = section.status.unwrap_err();
+    assert_eq!(failure.code, ErrorCode::NotPrimary, "{failure}");
+    cluster.cut.clear();
+    cluster.node(1).tell(|| Input::PeerUp { node });
+    let appended = sent(cluster.call(1, &mut admin, append(0)));
+    assert_eq!(appended[0].status, Ok(()));
+}
+
 /// What is answered late must not find another one's request: the names that a process gives are not those of
 /// the process before. (Seed 27 with three nodes.)
 #[test]
