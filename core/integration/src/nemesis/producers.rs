@@ -21,7 +21,7 @@ use crate::{Cluster, Ledger, NODES, PATIENCE, Tag, patient_client};
 const PRODUCERS: u32 = 4;
 
 /// Between two messages of a producer: members store after every message, and must keep up.
-const PACE: Duration = Duration::from_millis(12);
+const PACE: Duration = Duration::from_millis(25);
 
 /// Messages that a producer has unanswered at most.
 const WINDOW: usize = 100;
