@@ -15,17 +15,19 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rot {
     flipped: Vec<(Inode, u64)>,
+    /// One was near the beginning or the end of what a file held: its neighbour may be in another file.
+    at_an_edge: bool,
 }
 
 impl Rot {
     /// A bit flips in what is written and flushed of the journal, so many bytes `apart` from the others that
-    /// have, at least.
+    /// have, at least; near an edge of a file only where `edges` says so: a write may be torn beside it.
     pub(crate) fn strike(
         &mut self,
         node: &mut Node,
         run: &mut Run,
         random: &mut Random,
-        apart: u64,
+        (apart, edges): (u64, bool),
     ) {
         let disk = &mut node.disk;
         let mut places = Vec::new();
@@ -40,9 +42,11 @@ impl Rot {
         let (inode, from, to) = *random.pick(&places);
         let position = random.between(from, to);
         let is_near = |it: &(Inode, u64)| it.0 == inode && it.1.abs_diff(position) < apart;
-        if self.flipped.iter().any(is_near) {
+        let is_at_edge = position < apart || to - position < apart;
+        if self.flipped.iter().any(is_near) || is_at_edge && (self.at_an_edge || !edges) {
             return;
         }
+        self.at_an_edge |= is_at_edge;
         self.flipped.push((inode, position));
         disk.flip(inode, position, u8::try_from(random.below(8)).unwrap_or(0));
         run.counts.bits_rotten += 1;

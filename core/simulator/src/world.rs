@@ -429,7 +429,8 @@ impl World {
         };
         if node < may_rot && !is_over && random.chance(self.scenario.peers.rot) {
             let apart = 3 * u64::from(self.scenario.journal.frame_size) + 64 * 1024;
-            self.rot[node].strike(&mut self.nodes[node], &mut self.run, random, apart);
+            let limits = (apart, self.scenario.faults.power == 0);
+            self.rot[node].strike(&mut self.nodes[node], &mut self.run, random, limits);
         }
     }
 
