@@ -845,7 +845,8 @@ impl World {
 
     fn check_order(&mut self) {
         if self.scenario.producers_max > 100 {
-            self.checks.ledger.check_order(&mut self.run);
+            let given_up = self.clients.given_up();
+            self.checks.ledger.check_order(&mut self.run, given_up);
         }
     }
 

@@ -10,7 +10,10 @@ mod producer;
 mod rogue;
 mod sender;
 
-use std::{collections::BTreeMap, collections::VecDeque, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
 
 use ::client::{
     Backoff, Close, ConnectionId, Credentials, Effect, Frame, Input, Retry, Route, Session,
@@ -47,6 +50,8 @@ pub(crate) struct Clients {
 pub(crate) struct Shared {
     /// Producers of the client crate that there ever were.
     producers: u64,
+    /// Messages that they gave up without knowing what became of them: producer and place.
+    given_up: BTreeSet<(u64, u64)>,
     /// Messages of the other kind of senders.
     messages: u64,
     /// What well-behaved members of consumer groups have processed.
@@ -169,6 +174,11 @@ impl Clients {
         client: usize,
     ) {
         self.list[client].wake(run, scenario, (network, ledger), &mut self.shared);
+    }
+
+    /// Messages of producers, each with its place, that may have been appended behind later ones.
+    pub(crate) const fn given_up(&self) -> &BTreeSet<(u64, u64)> {
+        &self.shared.given_up
     }
 
     /// Members leave their groups from now on.

@@ -204,7 +204,11 @@ impl Current {
                             self.number, batch.0
                         )
                     });
-                    if !may_be_stored {
+                    if may_be_stored {
+                        // It may still be on its way, and come behind what was sent after it was given up.
+                        let orders = messages.iter().filter_map(|id| order_of(*id));
+                        desk.shared.given_up.extend(orders);
+                    } else {
                         self.check_absent(desk, partition, &messages);
                     }
                 }
