@@ -31,9 +31,12 @@ done
 export COHORT__CLUSTER__SECRET=${COHORT__CLUSTER__SECRET:-$(cat "$data/cluster-secret")}
 export COHORT__NODE__ROOT_PASSWORD=${COHORT__NODE__ROOT_PASSWORD:-$(cat "$data/root-password")}
 
+# Only a cluster that is new is formatted: a node that has lost its disk must not pass for a new one.
+is_new=yes
+for node in "${nodes[@]}"; do [ ! -e "$data/node-$node/node.toml" ] || is_new=; done
 for node in "${nodes[@]}"; do
   of_node=(--config "$root/configs/cluster/node-$node.toml" --set "node.data_directory=$data/node-$node" "$@")
-  [ -e "$data/node-$node/node.toml" ] && continue
+  [ -n "$is_new" ] || continue
   "$bin/cohort-server" format "${of_node[@]}" 2>> "$data/node-$node.log" || {
     say "node $((node - 1)) cannot be formatted; the last lines of $data/node-$node.log:"
     tail -n 3 "$data/node-$node.log"

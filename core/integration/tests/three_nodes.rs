@@ -5,6 +5,7 @@ mod rot;
 mod transfer;
 
 mod rolling;
+mod wiped;
 
 use std::{
     collections::BTreeSet,

@@ -20,8 +20,9 @@ pub use connection::{
 };
 pub use inbox::{Inbox, InboxSender, inbox};
 pub use links::{
-    Difference, HandshakeError, LINK_VERSION, LinkLimits, LinkNews, LinkOrders, LinkSecret,
-    LinkStatistics, LinkThreads, Links, Membership, NewLink, PeerNode, RefusalText, Urgency,
+    Admission, Difference, HandshakeError, LINK_VERSION, LinkLimits, LinkNews, LinkOrders,
+    LinkSecret, LinkStatistics, LinkThreads, Links, Membership, NewLink, PeerNode, RefusalText,
+    Urgency,
 };
 pub use listener::{BindError, Listener, bind, bind_shards};
 pub use mesh::{Endpoint, mesh};

@@ -17,7 +17,8 @@ use journal::{Journal, Uncertain, Verdict};
 use network::{BindError, InboxSender, LinkOrders, LinkThreads, Notify, inbox};
 use shard::{GroupSnapshot, GroupStart, shard_of_group};
 use storage::{
-    DataDirectory, FileThreads, FoundJournal, JournalEvent, JournalThread, Snapshots, scan_journal,
+    DataDirectory, Disks, FileThreads, FoundJournal, JournalEvent, JournalThread, Snapshots,
+    scan_journal,
 };
 use wire::{ConsensusGroup, ShardId};
 
@@ -452,7 +453,8 @@ fn start_links(
     };
     let address = listener.address();
     let what = "start the threads that make links";
-    let links = peers::start(config, directory.record(), listener, inboxes)
+    let disks = Disks::open(directory, random::id())?;
+    let links = peers::start(config, (directory.record(), disks), listener, inboxes)
         .map_err(|source| StartError::System { what, source })?;
     if !address.ip().is_loopback() {
         tracing::warn!(

@@ -3,10 +3,11 @@
 use std::io;
 
 use network::{
-    InboxSender, LinkNews, LinkSecret, LinkThreads, Listener, Membership, PeerNode, Urgency,
+    Admission, InboxSender, LinkNews, LinkSecret, LinkThreads, Listener, Membership, PeerNode,
+    Urgency,
 };
 use shard::PeerMessage;
-use storage::Format;
+use storage::{Disks, Format};
 use wire::ReplicaId;
 
 use crate::{config::Config, format, shard_loop::Outside};
@@ -20,7 +21,7 @@ const URGENT_SIZE: usize = 1024;
 /// When a thread cannot be started.
 pub(crate) fn start(
     config: &Config,
-    record: &Format,
+    (record, disks): (&Format, Disks),
     listener: Listener,
     inboxes: &[InboxSender<Outside>],
 ) -> io::Result<LinkThreads> {
@@ -35,6 +36,10 @@ pub(crate) fn start(
         fingerprint: format::fingerprint(record),
         shard_count,
         secret: LinkSecret::new(secret.0.as_bytes()),
+        disk: disks.own(),
+        admission: Admission::new(move |replica, disk| {
+            disks.admit(replica, disk).map_err(io::Error::other)
+        }),
     };
     let all = (0..record.replica_count).map(ReplicaId).zip(&record.nodes);
     let others = all.filter(|(replica, _)| *replica != record.replica);

@@ -6,6 +6,7 @@
 //! is the `journal` crate's matter.
 
 mod directory;
+mod disks;
 mod error;
 mod file_threads;
 mod journal_files;
@@ -21,6 +22,7 @@ mod space;
 mod tests;
 
 pub use directory::{DataDirectory, Format, FormatNode};
+pub use disks::Disks;
 pub use error::Error;
 pub use file_threads::{Done, FileThreads, Job};
 pub use journal_files::{FoundJournal, scan_journal};

@@ -39,6 +39,12 @@ pub enum HandshakeError {
     /// The other end does not know the secret.
     #[error("node {0} has another cluster.secret")]
     Secret(ReplicaId),
+    /// The other end has another disk than the one it had.
+    #[error(
+        "node {0} comes with another disk than the one it had: what it has acknowledged may be gone, so it \
+         takes no part; put its data directory back"
+    )]
+    Wiped(ReplicaId),
     /// The other end gave a reason.
     #[error("it refuses this node: {0}")]
     Refused(RefusalText),
@@ -95,7 +101,16 @@ pub(super) fn dial(
     {
         return Err(HandshakeError::Secret(other));
     }
+    admit(own, &answerer)?;
     wire.release()
+}
+
+/// Whether the node at the other end, which has proved that it is one, has the disk that it had.
+fn admit(own: &Membership, other: &Introduction) -> Result<(), HandshakeError> {
+    match own.admission.admits(other.replica, other.disk)? {
+        true => Ok(()),
+        false => Err(HandshakeError::Wiped(other.replica)),
+    }
 }
 
 /// Makes a link over a socket that was accepted. Gives the node at the other end and the shard of it.
@@ -108,7 +123,10 @@ pub(super) fn answer(
 ) -> Result<(ReplicaId, u16), HandshakeError> {
     let wire = Wire::new(socket);
     let answered = answer_over(&wire, own);
-    if let Err(error @ (HandshakeError::Differs(_) | HandshakeError::Secret(_))) = &answered {
+    if let Err(
+        error @ (HandshakeError::Differs(_) | HandshakeError::Secret(_) | HandshakeError::Wiped(_)),
+    ) = &answered
+    {
         let mut text = match error {
             HandshakeError::Differs(difference) => Difference {
                 here: difference.there.clone(),
@@ -116,6 +134,7 @@ pub(super) fn answer(
                 ..difference.clone()
             }
             .to_string(),
+            HandshakeError::Wiped(_) => error.to_string(),
             _ => "cluster.secret is not the same".into(),
         };
         text.truncate(REFUSAL_MAX);
@@ -139,6 +158,7 @@ fn answer_over(wire: &Wire<'_>, own: &Membership) -> Result<(ReplicaId, u16), Ha
     {
         return Err(HandshakeError::Secret(dialler.replica));
     }
+    admit(own, &dialler)?;
     let proof = own.secret.prove(Role::Answerer, &dialler, &answerer);
     wire.send(Step::AnswererProof, &proof)?;
     wire.release()?;
@@ -272,6 +292,26 @@ mod tests {
         let answering = thread::spawn(move || answer(&accepted, &answerer));
         let result = dial(&dialled, &dialler, ReplicaId(1), 1);
         (result, answering.join().unwrap())
+    }
+
+    #[test]
+    fn node_with_another_disk_is_refused_by_both_ends() {
+        let wiped = |replica| Membership {
+            disk: 1,
+            ..membership(replica)
+        };
+        let (dialled, answered) = meet(wiped(0), membership(1));
+        assert!(
+            matches!(answered, Err(HandshakeError::Wiped(ReplicaId(0)))),
+            "{answered:?}"
+        );
+        let told = dialled.unwrap_err().to_string();
+        assert!(told.contains("another disk"), "{told}");
+        let (dialled, _) = meet(membership(0), wiped(1));
+        assert!(
+            matches!(dialled, Err(HandshakeError::Wiped(ReplicaId(1)))),
+            "{dialled:?}"
+        );
     }
 
     /// What the answerer says to somebody who sends these bytes and then reads to the end.

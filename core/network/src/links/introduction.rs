@@ -13,14 +13,14 @@
 //! Those hold both nonces, both nodes and the cluster, so a proof is good for one link, in one direction,
 //! between two nodes: it can be neither reflected nor taken elsewhere. The dialler proves itself first.
 
-use std::fmt;
+use std::{fmt, io, sync::Arc};
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use wire::{ClusterId, FrameHeader, ReplicaId};
 
 /// The version of the handshake and of what follows it on a link.
-pub const LINK_VERSION: u16 = 1;
+pub const LINK_VERSION: u16 = 2;
 
 /// Bytes of a nonce.
 pub(super) const NONCE_SIZE: usize = 32;
@@ -29,7 +29,7 @@ pub(super) const NONCE_SIZE: usize = 32;
 pub(super) const PROOF_SIZE: usize = 32;
 
 /// Bytes of an introduction.
-pub(super) const INTRODUCTION_SIZE: usize = 12 + 16 + 16 + NONCE_SIZE;
+pub(super) const INTRODUCTION_SIZE: usize = 12 + 16 + 16 + 16 + NONCE_SIZE;
 
 /// Bytes of the longest text of a refusal.
 pub(super) const REFUSAL_MAX: usize = 512;
@@ -55,6 +55,34 @@ pub struct Membership {
     pub shard_count: u16,
     /// What the nodes prove to one another that they know.
     pub secret: LinkSecret,
+    /// The name of this node's disk.
+    pub disk: u128,
+    /// Decides whether another node may come with a disk.
+    pub admission: Admission,
+}
+
+/// Decides whether a node may come with a disk, by its name; an error keeps it out, too.
+#[derive(Clone)]
+pub struct Admission(Arc<dyn Fn(ReplicaId, u128) -> io::Result<bool> + Send + Sync>);
+
+impl Admission {
+    /// Asks `decide`, which remembers the first disk of each node.
+    #[must_use]
+    pub fn new(
+        decide: impl Fn(ReplicaId, u128) -> io::Result<bool> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(decide))
+    }
+
+    pub(super) fn admits(&self, replica: ReplicaId, disk: u128) -> io::Result<bool> {
+        (self.0)(replica, disk)
+    }
+}
+
+impl fmt::Debug for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Admission(…)")
+    }
 }
 
 /// The kinds of frames of a handshake, in the header's `code`. Frames with code 0 come after it.
@@ -90,6 +118,8 @@ pub(super) struct Introduction {
     pub shard_count: u16,
     pub cluster: ClusterId,
     pub fingerprint: u128,
+    /// The name of its disk.
+    pub disk: u128,
     pub nonce: [u8; NONCE_SIZE],
 }
 
@@ -181,6 +211,7 @@ impl Introduction {
             shard_count: own.shard_count,
             cluster: own.cluster,
             fingerprint: own.fingerprint,
+            disk: own.disk,
             nonce,
         }
     }
@@ -196,7 +227,8 @@ impl Introduction {
         bytes[10..12].copy_from_slice(&self.shard_count.to_le_bytes());
         bytes[12..28].copy_from_slice(&self.cluster.0.to_le_bytes());
         bytes[28..44].copy_from_slice(&self.fingerprint.to_le_bytes());
-        bytes[44..].copy_from_slice(&self.nonce);
+        bytes[44..60].copy_from_slice(&self.disk.to_le_bytes());
+        bytes[60..].copy_from_slice(&self.nonce);
         bytes
     }
 
@@ -210,7 +242,7 @@ impl Introduction {
             u128::from_le_bytes(long)
         };
         let mut nonce = [0; NONCE_SIZE];
-        nonce.copy_from_slice(&bytes[44..]);
+        nonce.copy_from_slice(&bytes[60..]);
         (bytes[5] == 0).then_some(Self {
             version: short(0),
             replica: ReplicaId(bytes[2]),
@@ -221,6 +253,7 @@ impl Introduction {
             shard_count: short(10),
             cluster: ClusterId(long(12)),
             fingerprint: long(28),
+            disk: long(44),
             nonce,
         })
     }
@@ -288,6 +321,8 @@ pub(super) mod tests {
             fingerprint: 99,
             shard_count: 2,
             secret: LinkSecret::new(b"sixteen letters!"),
+            disk: 100 + u128::from(replica),
+            admission: Admission::new(|replica, disk| Ok(disk == 100 + u128::from(replica.0))),
         }
     }
 
@@ -313,8 +348,8 @@ pub(super) mod tests {
         type Change = fn(&mut Introduction);
         let cases: [(Change, &str); 10] = [
             (
-                |it| it.version = 2,
-                "the version of links is 1 here and 2 there",
+                |it| it.version = 3,
+                "the version of links is 2 here and 3 there",
             ),
             (|it| it.cluster = ClusterId(8), "the cluster's id"),
             (|it| it.other = ReplicaId(2), "node 1 here and node 2 there"),

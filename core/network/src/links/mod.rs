@@ -37,7 +37,7 @@ use self::{
 };
 pub use self::{
     handshake::{HandshakeError, RefusalText},
-    introduction::{Difference, LINK_VERSION, LinkSecret, Membership},
+    introduction::{Admission, Difference, LINK_VERSION, LinkSecret, Membership},
     shard_links::{LinkLimits, LinkStatistics, Links, Urgency},
 };
 use crate::Listener;
