@@ -205,12 +205,18 @@ impl Counts {
             ),
             ("journals found damaged", self.journals_damaged, 8),
             ("prepares repaired", self.prepares_repaired, 8),
+            ("damaged partitions found", self.partitions_damaged, 3),
+            (
+                "damaged segments that another node had",
+                self.segments_mended,
+                2,
+            ),
         ]
     }
 
     /// What happened less often than it must in so many runs, so that the runs mean something.
     fn below_floor(&self, runs: u64, replicas: u8) -> Vec<String> {
-        // Of several nodes only journals rot.
+        // Of several nodes no snapshots rot.
         let alone = [
             ("crashes in a checkpoint", self.crashes_in_checkpoint, 5),
             ("groups recovered from a snapshot", self.snapshots_used, 100),

@@ -80,6 +80,7 @@ const KINDS: &[(&str, LeaveOut)] = &[
     ("rot", |it| {
         it.faults.rot = None;
         it.peers.rot = 0;
+        it.peers.rot_segments = 0;
     }),
     ("stops", |it| it.faults.stop = 0),
     ("garbage", |it| it.faults.garble = 0),

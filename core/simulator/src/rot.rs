@@ -1,8 +1,9 @@
-//! Bits of journals flip while their nodes are down.
+//! Bits of journals and segments flip while their nodes are down.
 //!
 //! They do so on fewer nodes than make a quorum, always the same ones: then whatever was acknowledged has a
 //! copy that can be read, and of what has none enough others can say that they never had it (V12). Never on two
 //! neighbouring frames: a superblock record is in two, and who has lost both has forgotten its promises (V13).
+//! Of segments anything may rot there: the others have them.
 
 use crate::{
     disk::{Directory, Disk, Inode, Name},
@@ -54,6 +55,35 @@ impl Rot {
             format!("rot: a bit of node {}'s journal at {position}", node.id)
         });
     }
+}
+
+/// A bit flips in a segment of this node, or its end is gone.
+pub(crate) fn strike_segment(node: &mut Node, run: &mut Run, random: &mut Random) {
+    let disk = &mut node.disk;
+    let mut segments = Vec::new();
+    for directory in disk.directories() {
+        let files = disk.list(directory);
+        segments.extend(files.filter(|(name, _)| matches!(name, Name::Segment(_))));
+    }
+    if segments.is_empty() {
+        return;
+    }
+    let (name, inode) = *random.pick(&segments);
+    let ranges = written(disk, inode);
+    if ranges.is_empty() {
+        return;
+    }
+    let (inode, from, to) = *random.pick(&ranges);
+    let position = random.between(from, to);
+    if random.chance(300) {
+        disk.set_size(inode, position);
+    } else {
+        disk.flip(inode, position, u8::try_from(random.below(8)).unwrap_or(0));
+    }
+    run.counts.bits_rotten += 1;
+    run.note(&[14, node.id as u64, position], || {
+        format!("rot: node {}'s {name} at {position}", node.id)
+    });
 }
 
 /// The flushed ranges of a file, as first and last byte, without the zeros that it was filled with.

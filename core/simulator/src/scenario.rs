@@ -121,6 +121,8 @@ pub(crate) struct PeerFaults {
     pub(crate) checkpoint: u64,
     /// How many of a thousand times that a node goes down a bit of its journal flips; on a minority of nodes.
     pub(crate) rot: u64,
+    /// How many of a thousand times that a node goes down one of its segments rots; on a minority of nodes.
+    pub(crate) rot_segments: u64,
 }
 
 /// What a client does.
@@ -150,6 +152,11 @@ pub(crate) fn address_of(node: u8) -> String {
 }
 
 impl Scenario {
+    /// The first so many nodes have disks that rot: less than a majority.
+    pub(crate) fn rotting(&self) -> usize {
+        usize::from(self.replicas) / 2
+    }
+
     /// The node that takes clients at an address.
     pub(crate) fn node_at(&self, address: &str) -> Option<usize> {
         let node = (0..self.replicas).find(|node| address_of(*node) == address)?;
@@ -165,7 +172,7 @@ impl Scenario {
         }
     }
 
-    /// The same for several nodes. Only journals rot. A node that is behind has room for what the others keep for
+    /// The same for several nodes. Journals and segments rot. A node that is behind has room for what the others keep for
     /// it: it cannot recycle before a majority has its checkpoint.
     fn of_several(mut self, random: &mut Random, replicas: u8) -> Self {
         self.replicas = replicas;
@@ -188,6 +195,7 @@ impl Scenario {
             garble: *garbles.pick(&[0, 0, 0, 1]),
             checkpoint: *absences.pick(&[0, 40, 40, 200]) * MILLISECOND,
             rot: *garbles.pick(&[0, 0, 800, 800]),
+            rot_segments: *garbles.pick(&[0, 0, 0, 700]),
         };
         // A primary that is gone is missed for a while.
         self.sessions.session_timeout += 2 * SECOND;

@@ -17,7 +17,7 @@ use crate::{
     peers::Peers,
     random::Random,
     report::Report,
-    rot::Rot,
+    rot::{self, Rot},
     run::{MILLISECOND, Run, SECOND},
     scenario::Scenario,
 };
@@ -422,7 +422,7 @@ impl World {
     /// Sometimes a bit of the journal flips while the node is down, until faults are over. Not together with a
     /// write that is torn: both may hit the two copies of a superblock record (V13).
     fn rot_journal(&mut self, node: usize) {
-        let may_rot = self.nodes.len() / 2;
+        let may_rot = self.scenario.rotting();
         let is_over = self.run.now >= self.scenario.faults.until;
         let Some(random) = self.fault_randoms.get_mut(&Fault::Rot) else {
             return;
@@ -431,6 +431,9 @@ impl World {
             let apart = 3 * u64::from(self.scenario.journal.frame_size) + 64 * 1024;
             let limits = (apart, self.scenario.faults.power == 0);
             self.rot[node].strike(&mut self.nodes[node], &mut self.run, random, limits);
+        }
+        if node < may_rot && !is_over && random.chance(self.scenario.peers.rot_segments) {
+            rot::strike_segment(&mut self.nodes[node], &mut self.run, random);
         }
     }
 
