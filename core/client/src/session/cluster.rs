@@ -32,7 +32,7 @@ pub(super) struct Target {
     /// The node that is there, by the cluster's list or by its own word.
     pub(super) node: Option<ReplicaId>,
     /// Attempts in a row that did not lead to a connection which lasted.
-    failures: u32,
+    pub(super) failures: u32,
     /// Nothing is tried before this time.
     pub(super) blocked_until: u64,
 }

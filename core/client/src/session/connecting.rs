@@ -44,7 +44,9 @@ impl Session {
             Op(0)
         };
         let correlation = self.correlation();
-        let deadline = self.after(self.config.login_timeout);
+        let address = &self.links[&id].address;
+        let patience = self.patience(address, self.config.login_timeout);
+        let deadline = self.now.saturating_add(patience);
         let state = LinkState::Greeting {
             connection,
             correlation,

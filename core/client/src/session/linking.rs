@@ -1,5 +1,7 @@
 //! Which nodes a session is connected to.
 
+use core::time::Duration;
+
 use alloc::{string::String, vec::Vec};
 
 use wire::ReplicaId;
@@ -11,7 +13,8 @@ use super::{
 };
 use crate::nanoseconds;
 
-/// How long one attempt to connect may take while other addresses could be tried, nanoseconds.
+/// How long one attempt to connect, or to log in, may take while other addresses could be tried, nanoseconds;
+/// twice as long for every time in a row that it was not enough.
 const IMPATIENT: u64 = 1_000_000_000;
 
 impl Session {
@@ -142,16 +145,25 @@ impl Session {
         }
     }
 
+    /// How long an address may take, of at most `whole`: one that hangs must not keep the session from the
+    /// others.
+    pub(super) fn patience(&self, address: &str, whole: Duration) -> u64 {
+        let whole = nanoseconds(whole);
+        let targets = self.cluster.targets();
+        let is_own = |target: &&Target| target.address == address;
+        let mut others = targets.iter().filter(|target| !is_own(target));
+        if !others.any(|target| target.is_open(self.now)) {
+            return whole;
+        }
+        let own = targets.iter().find(is_own);
+        let failures = own.map_or(0, |target| target.failures).min(6);
+        whole.min(IMPATIENT << failures)
+    }
+
     fn connect(&mut self, id: LinkId, address: String) {
         self.next_connection += 1;
         let connection = ConnectionId(self.next_connection);
-        let targets = self.cluster.targets().iter();
-        let mut others = targets.filter(|target| target.address != address);
-        let patience = if others.any(|target| target.is_open(self.now)) {
-            nanoseconds(self.config.connect_timeout).min(IMPATIENT)
-        } else {
-            nanoseconds(self.config.connect_timeout)
-        };
+        let patience = self.patience(&address, self.config.connect_timeout);
         let node = self.cluster.node_at(&address);
         let Some(link) = self.links.get_mut(&id) else {
             return;

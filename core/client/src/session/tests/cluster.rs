@@ -484,3 +484,21 @@ fn a_node_that_does_not_tell_of_the_cluster_yet_is_asked_again_with_a_heartbeat(
         assert_eq!(asked, expected[..1 + usize::from(asks)]);
     }
 }
+
+#[test]
+fn a_node_that_takes_the_connection_and_hangs_does_not_keep_the_others_from_a_login() {
+    let mut driver = Driver::new(|config| {
+        config.addresses = NODES.map(String::from).to_vec();
+    });
+    let mut tried = Vec::new();
+    let began = driver.now;
+    for _ in 0..2 {
+        let connection = driver.connecting();
+        tried.push(driver.addresses[&connection].clone());
+        driver.input(Input::Connected { connection });
+        let _unanswered = driver.sent();
+        driver.advance(1_000);
+    }
+    assert_ne!(tried[0], tried[1]);
+    assert!(driver.now - began < 3_000 * MS, "the login has 10 s");
+}
