@@ -4,6 +4,7 @@ mod failover;
 mod rot;
 mod transfer;
 
+mod r23;
 mod rolling;
 mod wiped;
 
