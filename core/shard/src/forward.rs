@@ -24,6 +24,10 @@ use crate::{
 /// Items that go to another node in one message: some megabytes.
 pub(crate) const LIST_MAX: usize = 64 * 1024;
 
+/// How long nothing is forwarded to a node that has left something unanswered, nanoseconds: clients may reach it
+/// where this node does not.
+const SILENT: u64 = 5_000_000_000;
+
 /// Work that is at another node.
 #[derive(Debug)]
 struct Forward {
@@ -67,8 +71,9 @@ pub(crate) struct Forwards {
     /// Work that is done once it is certain that this node leads its group.
     reads: BTreeMap<ReadId, (Origin, Work)>,
     read_count: u64,
-    /// Nodes to which there is no link at this moment, as far as was told.
-    unreachable: BTreeSet<ReplicaId>,
+    /// Nodes to which nothing is forwarded until then: to which there is no link, or that left something
+    /// unanswered until its time was over. Monotonic time.
+    unreachable: BTreeMap<ReplicaId, u64>,
     /// Who leads each group of this shard, as clients were told.
     told: BTreeMap<ConsensusGroup, GroupPrimary>,
 }
@@ -86,6 +91,11 @@ impl Forwards {
     fn answered(&mut self, slot: Slot, from: ReplicaId) -> Option<Forward> {
         self.sent.get(&slot).filter(|forward| forward.to == from)?;
         self.remove(slot)
+    }
+
+    fn is_unreachable(&self, node: ReplicaId, now: u64) -> bool {
+        let until = self.unreachable.get(&node);
+        until.is_some_and(|until| now < *until)
     }
 
     fn remove(&mut self, slot: Slot) -> Option<Forward> {
@@ -134,7 +144,7 @@ impl Shard {
             // It was forwarded once, or there is no link: whoever asked learns who leads, and may reach it.
             Some(to)
                 if origin.node == self.config.replica
-                    && !self.forwards.unreachable.contains(&to) =>
+                    && !self.forwards.is_unreachable(to, self.desk.now.monotonic) =>
             {
                 let view = member.primary().view;
                 self.forward(origin, (group, to, view), work);
@@ -325,12 +335,19 @@ impl Shard {
 
     pub(crate) fn expire_forwards(&mut self) {
         let now = self.desk.now.monotonic;
+        let sent = self.forwards.sent.values();
+        let expired = sent.filter(|forward| forward.until <= now);
+        let silent: BTreeSet<ReplicaId> = expired.map(|forward| forward.to).collect();
+        for node in silent {
+            let until = self.forwards.unreachable.entry(node).or_default();
+            *until = now.saturating_add(SILENT).max(*until);
+        }
         self.give_up(|forward| forward.until <= now);
     }
 
     /// A link to another node is gone: nothing comes back over it, and its sessions have no connection.
     pub(crate) fn on_peer_down(&mut self, node: ReplicaId) {
-        self.forwards.unreachable.insert(node);
+        self.forwards.unreachable.insert(node, u64::MAX);
         self.give_up(|forward| forward.to == node);
         if let Some(host) = &mut self.metadata {
             host.on_connections(self.desk.now.monotonic, node, &[]);

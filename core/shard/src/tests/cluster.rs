@@ -528,6 +528,35 @@ fn what_cannot_be_forwarded_for_want_of_a_link_is_refused_at_once() {
     assert_eq!(appended[0].status, Ok(()));
 }
 
+/// The links are there, and nothing comes through one of them.
+#[test]
+fn what_a_node_left_unanswered_is_followed_by_a_time_without_further_work_for_it() {
+    let (mut cluster, mut admin) = with_topic();
+    let led_by_0 = (0..PARTITIONS).find(|partition| {
+        let group = cluster.node(1).group_of(*partition);
+        cluster.leader(group) == Some(0)
+    });
+    let partition = led_by_0.expect("node 0 leads some");
+    let ask = poll(&[partition], PollStrategy::First);
+    cluster.cut.insert((0, 1));
+    let code = |cluster: &mut Cluster, admin: &mut Client, after: u64| {
+        let asked = cluster.node(1).submit(admin, ask.clone());
+        cluster.pass(after);
+        let answer = cluster.node(1).answer(admin, Command::PollMessages, asked);
+        let failure = polled(answer?).remove(0).status.err();
+        failure.map(|failure| failure.code)
+    };
+    assert_eq!(code(&mut cluster, &mut admin, 3_000), None);
+    cluster.pass(2_000);
+    assert_eq!(
+        code(&mut cluster, &mut admin, 100),
+        Some(ErrorCode::NotPrimary)
+    );
+    cluster.cut.clear();
+    cluster.pass(6_000);
+    assert_eq!(code(&mut cluster, &mut admin, 500), None);
+}
+
 /// What is answered late must not find another one's request: the names that a process gives are not those of
 /// the process before. (Seed 27 with three nodes.)
 #[test]
