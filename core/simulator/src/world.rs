@@ -408,8 +408,10 @@ impl World {
     /// The process ends, perhaps with the power; another one starts a while later.
     fn crash_and_start(&mut self, node: usize, power: bool) {
         self.stops_until = None;
+        // Since it was struck last it has taken part, and so written its superblock records anew.
+        let was_ready = self.nodes[node].is_ready();
         self.nodes[node].kill(&mut self.run, power);
-        if !power {
+        if was_ready && !power {
             self.rot_journal(node);
         }
         self.network.on_crash(&mut self.run, node);
