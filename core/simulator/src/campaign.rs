@@ -204,7 +204,7 @@ impl Counts {
                 5_000,
             ),
             ("journals found damaged", self.journals_damaged, 8),
-            ("prepares repaired", self.prepares_repaired, 8),
+            ("prepares repaired", self.prepares_repaired, 3),
             ("damaged partitions found", self.partitions_damaged, 3),
             (
                 "damaged segments that another node had",

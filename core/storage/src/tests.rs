@@ -183,6 +183,50 @@ fn clean_stop_covers_the_last_frame() {
     assert_eq!(verdicts(directory.path()), [Verdict::Rotten]);
 }
 
+/// V18: what was not flushed is not acknowledged, the flush is not tried again, and the process is told to end.
+#[test]
+fn v18_failed_flush_ends_the_journal_and_acknowledges_nothing() {
+    let directory = directory();
+    let data = directory.path();
+    let mut running = Running::start(data, None);
+    running.write(vec![record(1, 1, 100)]);
+    running.thread.stop();
+    let found = scan_journal(data, config(), None).expect("it can be started");
+    let path = path_of(&journal_directory(data), FileId(1));
+    fs::remove_file(&path).expect("it is ours");
+    // Takes nothing, whatever is asked of it.
+    std::os::unix::fs::symlink("/dev/full", &path).expect("it is ours");
+
+    let (tell, events) = mpsc::channel();
+    let listener = Box::new(move |event| tell.send(event).unwrap_or_default());
+    let (tell_fatal, fatal) = mpsc::channel();
+    let thread = JournalThread::start(
+        data,
+        Journal::resume(config(), found.scanned.resume),
+        listener,
+        Arc::new(move |error: Error| tell_fatal.send(error).unwrap_or_default()),
+    );
+    let thread = thread.expect("a thread");
+    thread
+        .handle()
+        .submit(ShardId(0), &mut vec![record(1, 2, 100)]);
+    let error = fatal.recv_timeout(PATIENCE).expect("it is told");
+    assert!(error.to_string().contains("flush"), "{error}");
+    // It has let go of everything, so that nobody is told anything any more.
+    loop {
+        match events.recv_timeout(PATIENCE) {
+            Ok(JournalEvent::Progress { progress, .. }) => {
+                assert!(progress.flushed < Ticket(1), "{progress:?}");
+            }
+            Ok(JournalEvent::CheckpointWanted { .. }) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => panic!("it goes on"),
+        }
+    }
+    assert!(fatal.try_recv().is_err(), "told once");
+    thread.stop();
+}
+
 #[test]
 fn torn_tail_is_cut_at_the_next_start() {
     let directory = directory();

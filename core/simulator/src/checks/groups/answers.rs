@@ -49,9 +49,8 @@ impl Answered<'_> {
         let seen = Op(self.asked.header.request);
         let mut meant = None;
         for catalog in self.ledger.catalogs_since(seen) {
-            let Some(key) = find(catalog, (stream, topic, group)) else {
-                continue;
-            };
+            // A topic may have got the name of another one, and have no such group.
+            let key = find(catalog, (stream, topic, group))?;
             if meant.is_some_and(|meant| meant != key) {
                 return None;
             }
