@@ -31,7 +31,7 @@ fn small_site() -> Site {
 
 /// What such a server may have resident beyond what it has at rest: requests, newest messages, frames of the
 /// journal, and what the allocator keeps.
-const GROWTH_MAX: u64 = 96 * MIB;
+const GROWTH_MAX: u64 = 128 * MIB;
 
 fn expect_bounded(server: &Server, rest: u64) {
     let peak = server.resident_peak();

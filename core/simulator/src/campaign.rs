@@ -203,7 +203,7 @@ impl Counts {
                 self.recyclings_checked,
                 5_000,
             ),
-            ("journals found damaged", self.journals_damaged, 8),
+            ("journals found damaged", self.journals_damaged, 3),
             ("prepares repaired", self.prepares_repaired, 3),
             ("damaged partitions found", self.partitions_damaged, 3),
             (
