@@ -572,11 +572,13 @@ fn find(config: &Config, directory: &DataDirectory) -> Result<Found, StartError>
                     .as_ref()
                     .is_none_or(|scanned| scanned.prepares.is_empty());
         }
-        let mut start = GroupStart::from_disk(group, snapshot, scanned, &found.scanned.damage)
-            .map_err(|error| StartError::Superblock {
-                group,
-                problem: error.to_string(),
-            })?;
+        let mut start =
+            GroupStart::from_disk(group, snapshot, scanned, &found.scanned.damage, false).map_err(
+                |error| StartError::Superblock {
+                    group,
+                    problem: error.to_string(),
+                },
+            )?;
         start.recovered.nonce = random::id();
         groups.insert(group, start);
     }

@@ -11,7 +11,8 @@ use crate::{GroupSnapshot, GroupStart};
 impl GroupStart {
     /// What a group starts from: the newest of its snapshots that can be read, what the scan of the journal
     /// has `found` of it, and all `damage` of the journal. What cannot be read is never taken for what was
-    /// never written.
+    /// never written. Where `is_rejoining` says that the node has lost its disk, a group of which nothing is
+    /// there is no new one either (V13).
     ///
     /// # Errors
     /// When the superblock is one of a later version.
@@ -20,6 +21,7 @@ impl GroupStart {
         snapshot: Option<GroupSnapshot>,
         found: Option<GroupScan>,
         damage: &[Damage],
+        is_rejoining: bool,
     ) -> Result<Self, DecodeError> {
         // A group of which nothing is left may have been in what nobody can read.
         let hidden = found.is_none() && damage.iter().any(may_hold_any);
@@ -48,6 +50,7 @@ impl GroupStart {
             head_uncertain: forgotten || !found.uncertain.is_empty(),
             // Only a replica among others asks for a journal.
             nonce: 0,
+            is_rejoining,
         };
         Ok(Self {
             group,
@@ -137,7 +140,7 @@ mod tests {
     const GROUP: ConsensusGroup = ConsensusGroup(3);
 
     fn start(found: Option<GroupScan>, damage: &[Damage]) -> vsr::Recovered {
-        GroupStart::from_disk(GROUP, None, found, damage)
+        GroupStart::from_disk(GROUP, None, found, damage, false)
             .unwrap()
             .recovered
     }
@@ -176,6 +179,14 @@ mod tests {
             start(None, &[damage(Verdict::Torn)]),
             vsr::Recovered::default()
         );
+    }
+
+    /// V13: the replica is told, and its superblock counts if there is one.
+    #[test]
+    fn group_on_a_new_disk_of_a_node_that_lost_its_own_is_no_new_one() {
+        let start = GroupStart::from_disk(GROUP, None, None, &[], true).unwrap();
+        assert_eq!(start.recovered.superblock, None);
+        assert!(start.recovered.is_rejoining);
     }
 
     #[test]
@@ -285,7 +296,7 @@ mod tests {
         if let Some(record) = &mut scan.superblock {
             record.body = bytes::Bytes::from_static(&[9, 0, 0, 0]);
         }
-        let error = GroupStart::from_disk(GROUP, None, Some(scan), &[]).unwrap_err();
+        let error = GroupStart::from_disk(GROUP, None, Some(scan), &[], false).unwrap_err();
         assert!(error.to_string().contains("version"), "{error}");
     }
 }

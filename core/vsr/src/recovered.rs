@@ -55,6 +55,9 @@ pub struct Recovered {
     pub head_uncertain: bool,
     /// Chosen anew at each start: names this incarnation (V11).
     pub nonce: u128,
+    /// If there is no superblock, that is because the disk was lost: the cluster has seen this replica before
+    /// (V13). Where there is one, that tells.
+    pub is_rejoining: bool,
 }
 
 /// A prepare that was flushed and cannot be read.
@@ -99,6 +102,12 @@ impl Checkpoint {
 }
 
 impl Recovered {
+    /// The replica has lost its disk, and was not taken back since (V13).
+    pub(crate) fn is_rejoining(&self) -> bool {
+        let superblock = self.superblock.as_ref();
+        superblock.map_or(self.is_rejoining, |it| it.is_rejoining)
+    }
+
     /// Nothing was ever promised or prepared here.
     pub(crate) fn is_fresh(&self) -> bool {
         self.superblock.is_none()
@@ -121,6 +130,7 @@ impl Recovered {
             rotten_unbounded: _,
             position: _,
             nonce: _,
+            is_rejoining: _,
         } = self;
         let superblock = superblock.ok_or(OutOfService::SuperblockMissing)?;
         let named = superblock.checkpoint;
@@ -190,7 +200,10 @@ impl Recovered {
         }
         // What was lost since the journal was installed may have been the last ops of it.
         let is_lost = |before| before > superblock.since;
-        if self.head_uncertain || self.rotten_unbounded.is_some_and(is_lost) {
+        if superblock.is_rejoining
+            || self.head_uncertain
+            || self.rotten_unbounded.is_some_and(is_lost)
+        {
             return Ok(Chain::without_head(superblock, checkpoint));
         }
         let mut by_point = by_point(self.prepares, config)?;

@@ -13,7 +13,7 @@ pub enum Status {
     Normal,
     /// Has left a view and waits for the journal of the next (VRR §4.2).
     ViewChange,
-    /// A fault may hide the head of its journal: no vote, no acknowledgement (V11).
+    /// A fault may hide the head of its journal (V11), or its disk was lost (V13): no vote, no acknowledgement.
     RecoveringHead,
     /// Installs a checkpoint of another replica (VRR §5.2). While it is fetched, the replica goes on in the
     /// status that it is in.
@@ -53,6 +53,8 @@ pub enum OutOfService {
         /// The last op that can be read.
         op: Op,
     },
+    /// Its disk was lost, and there is no other replica to rejoin.
+    NothingToRejoin,
 }
 
 impl fmt::Display for OutOfService {
@@ -71,6 +73,9 @@ impl fmt::Display for OutOfService {
             }
             Self::HeadUncertain { op } => {
                 write!(f, "a fault may hide ops after op {op}")
+            }
+            Self::NothingToRejoin => {
+                f.write_str("its disk was lost, and there is no other replica to rejoin")
             }
         }
     }

@@ -121,7 +121,7 @@ impl Node {
             run.counts.snapshots_used += u64::from(snapshot.is_some());
             self.find_fixes(group, snapshot.as_ref(), &mut fixes);
             let found = scanned.groups.remove(&group);
-            let start = GroupStart::from_disk(group, snapshot, found, &scanned.damage);
+            let start = GroupStart::from_disk(group, snapshot, found, &scanned.damage, false);
             let start = start.map_err(|error| {
                 Refused(format!("superblock of consensus group {group}: {error}"))
             })?;

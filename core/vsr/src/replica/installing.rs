@@ -133,10 +133,10 @@ impl Replica {
     fn ignore_start_view_in(&self, status: Status, message: &StartView) -> Option<Ignore> {
         let is_this_view = message.view == self.view;
         let is_asked = message.nonce == Some(self.nonce);
-        let is_later = self
-            .promises
-            .durable_view()
-            .is_some_and(|durable| message.view > durable);
+        // V13: whoever has forgotten its view does not know what is later.
+        let durable_view = self.promises.durable_view();
+        let is_later =
+            !self.is_rejoining() && durable_view.is_some_and(|durable| message.view > durable);
         match status {
             Status::Normal if is_this_view => Some(Ignore::StartViewRepeated),
             Status::ViewChange | Status::RecoveringHead
@@ -160,6 +160,9 @@ impl Replica {
         let Some(view) = self.promises.durable_view() else {
             return;
         };
+        if self.is_rejoining() {
+            return;
+        }
         let request = RequestStartView {
             replica: self.config.replica,
             view,

@@ -192,6 +192,12 @@ impl Replica {
             && !self.liveness.is_stopping()
     }
 
+    /// Whether it lost its disk, and has not been taken back (V13).
+    #[must_use]
+    pub const fn is_rejoining(&self) -> bool {
+        self.promises.newest().is_rejoining
+    }
+
     /// Its highest op.
     #[must_use]
     pub fn op(&self) -> Op {

@@ -34,6 +34,13 @@ impl Promises {
         }
     }
 
+    /// What was promised is not known any more (V13).
+    pub(super) fn lost(position: u64) -> Self {
+        let mut promises = Self::fresh(position);
+        promises.newest.is_rejoining = true;
+        promises
+    }
+
     /// The promises of a replica that was stopped.
     pub(super) const fn recovered(superblock: Superblock, position: u64) -> Self {
         let durable = Views {
@@ -59,6 +66,7 @@ impl Promises {
         self.leave(view, head, suffix);
         self.newest.log_view = view;
         self.newest.since = self.position;
+        self.newest.is_rejoining = false;
     }
 
     /// `view` is about to be started; the journal up to `head` is still that of `log_view`.

@@ -29,7 +29,11 @@ impl Replica {
         assert!(matches!(config.replica_count, 1 | 3 | 5));
         assert!(config.replica.0 < config.replica_count);
         assert!(config.clients_max > 0);
-        if recovered.is_fresh() {
+        if recovered.is_rejoining() && config.replica_count == 1 {
+            Self::out_of_service(config, View(0), OutOfService::NothingToRejoin)
+        } else if recovered.is_rejoining() && recovered.superblock.is_none() {
+            Self::without_disk(config, recovered)
+        } else if recovered.is_fresh() {
             let checkpoint = recovered.checkpoint.unwrap_or_default();
             let mut replica = Self::behind(config, checkpoint);
             replica.nonce = recovered.nonce;
@@ -41,6 +45,17 @@ impl Replica {
         } else {
             Self::restarted_among_others(config, recovered)
         }
+    }
+
+    /// V13: that it has forgotten everything is the first that it remembers.
+    fn without_disk(config: Config, recovered: Recovered) -> Self {
+        let mut replica = Self::behind(config, recovered.checkpoint.unwrap_or_default());
+        replica.nonce = recovered.nonce;
+        replica.promises = Promises::lost(recovered.position);
+        replica.status = Status::RecoveringHead;
+        replica.view_change.repeat.start(replica.now);
+        replica.write_superblock();
+        replica
     }
 
     /// n = 1: all that is durable is committed, and goes to the state machine again.

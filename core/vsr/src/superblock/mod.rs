@@ -7,8 +7,8 @@ use wire::{DecodeError, Op, PREPARE_HEADER_SIZE, PrepareHeader, Problem, Reader,
 
 use crate::mutation;
 
-/// The version of the encoding. The one before had no `since`.
-const VERSION: u32 = 2;
+/// The version of the encoding. Version 1 had no `since`, version 2 no `is_rejoining`.
+const VERSION: u32 = 3;
 
 /// A point of the hash chain: names an op and, by its checksum, everything before it (V9).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub struct Superblock {
     /// Every prepare of the journal of `log_view` above the head that it was installed with is at this position
     /// of the disk's journal or behind it: one before it that cannot be read is none of these (V12).
     pub since: u64,
+    /// The replica has lost its disk, and has not been taken back: it has forgotten what it promised (V13).
+    pub is_rejoining: bool,
 }
 
 impl Superblock {
@@ -89,7 +91,7 @@ impl Superblock {
                 writer.bytes(bytemuck::bytes_of(header));
             }
         }
-        writer.u64(self.since);
+        writer.u64(self.since).u8(u8::from(self.is_rejoining));
         writer.into_bytes()
     }
 
@@ -125,6 +127,7 @@ impl Superblock {
         } else {
             reader.u64("since")?
         };
+        let is_rejoining = version > 2 && decode_flag(&mut reader, "is_rejoining")?;
         reader.finish()?;
         Ok(Self {
             sequence,
@@ -135,6 +138,7 @@ impl Superblock {
             head,
             suffix,
             since,
+            is_rejoining,
         })
     }
 }

@@ -41,6 +41,7 @@ fn example() -> Superblock {
             },
         ],
         since: 7,
+        is_rejoining: true,
     }
 }
 
@@ -52,7 +53,7 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn encoding_is_what_it_was() {
     let fixed = concat!(
-        "02000000",                         // version
+        "03000000",                         // version
         "0500000000000000",                 // sequence
         "03000000",                         // view
         "02000000",                         // log_view
@@ -83,7 +84,8 @@ fn encoding_is_what_it_was() {
     );
     let blank = "0d000000000000000100"; // op, nacked, no header
     let since = "0700000000000000";
-    let expected = [fixed, header, blank, since].concat();
+    let rejoining = "01";
+    let expected = [fixed, header, blank, since, rejoining].concat();
     assert_eq!(hex(&example().encode()), expected);
 }
 
@@ -91,10 +93,24 @@ fn encoding_is_what_it_was() {
 #[test]
 fn superblock_of_version_1_knows_no_position() {
     let mut bytes = example().encode().to_vec();
-    bytes.truncate(bytes.len() - 8);
+    bytes.truncate(bytes.len() - 9);
     bytes[0] = 1;
     let expected = Superblock {
         since: 0,
+        is_rejoining: false,
+        ..example()
+    };
+    assert_eq!(Superblock::decode(Bytes::from(bytes)), Ok(expected));
+}
+
+/// What the version before has written is that of a replica that never lost its disk.
+#[test]
+fn superblock_of_version_2_is_not_rejoining() {
+    let mut bytes = example().encode().to_vec();
+    bytes.truncate(bytes.len() - 1);
+    bytes[0] = 2;
+    let expected = Superblock {
+        is_rejoining: false,
         ..example()
     };
     assert_eq!(Superblock::decode(Bytes::from(bytes)), Ok(expected));
@@ -124,7 +140,7 @@ fn decode_refuses_what_contradicts_itself() {
         bytes[position] = value;
         Superblock::decode(Bytes::from(bytes)).map_err(|error| error.field)
     };
-    assert_eq!(wrong(0, 3), Err("version"));
+    assert_eq!(wrong(0, 4), Err("version"));
     assert_eq!(wrong(0, 0), Err("version"));
     assert_eq!(wrong(16, 4), Err("log_view"));
     // A count that the bytes do not back.
@@ -132,6 +148,8 @@ fn decode_refuses_what_contradicts_itself() {
     assert_eq!(wrong(72, 2), Err("suffix nack"));
     assert_eq!(wrong(73, 2), Err("suffix has header"));
     assert_eq!(wrong(80, 0xff), Err("suffix header"));
+    let last = example().encode().len() - 1;
+    assert_eq!(wrong(last, 2), Err("is_rejoining"));
     // A header under another op.
     assert_eq!(wrong(64, 9), Err("suffix header"));
 }

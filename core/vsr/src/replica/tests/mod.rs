@@ -27,6 +27,7 @@ mod promises;
 mod read_index;
 mod recovery;
 mod recovery_among_others;
+mod rejoining;
 mod repair;
 mod sessions;
 mod state_transfer;
