@@ -224,6 +224,6 @@ pub(crate) const fn anchor(prepare: &Prepare) -> Anchor {
     }
 }
 
-const fn size_of_prepare(prepare: &Prepare) -> usize {
+pub(crate) const fn size_of_prepare(prepare: &Prepare) -> usize {
     prepare.header.size as usize
 }

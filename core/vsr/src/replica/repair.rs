@@ -1,13 +1,15 @@
 //! A backup in normal status fetches prepares that were lost on the way from its primary, and whoever has
 //! a prepare hands it out.
 
+use alloc::collections::BTreeMap;
+
 use wire::{Op, ReplicaId};
 
 use super::Replica;
 use crate::{
     Effect, Gone, Ignore, Message, Note, Prepare, RequestPrepare, RequestedPrepare, Status,
-    constants::{REPAIR_WINDOW, REPEAT_INTERVAL},
-    journal::anchor,
+    constants::{KEPT_BYTES_MAX, REPAIR_WINDOW, REPEAT_INTERVAL},
+    journal::{anchor, size_of_prepare},
     timeout::Timeout,
 };
 
@@ -18,6 +20,9 @@ pub(super) struct Repair {
     wanted: Op,
     /// The last op that was asked for.
     requested: Op,
+    /// Answers that came before one that they follow: they come in any order, as the links and whoever reads
+    /// them from a disk have it.
+    held: BTreeMap<Op, Prepare>,
     /// Runs while something is missing.
     pub(super) timeout: Timeout,
 }
@@ -27,18 +32,20 @@ impl Repair {
         Self {
             wanted: Op(0),
             requested: Op(0),
+            held: BTreeMap::new(),
             timeout: Timeout::stopped(REPEAT_INTERVAL),
         }
     }
 
     /// What was heard of in a view that is over counts no more.
-    pub(super) const fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         *self = Self::new();
     }
 
     /// Nothing is asked for any more, until something is found missing again.
-    pub(super) const fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         self.requested = Op(0);
+        self.held.clear();
         self.timeout.stop();
     }
 
@@ -51,11 +58,35 @@ impl Repair {
     pub(super) fn want(&mut self, op: Op) {
         self.wanted = self.wanted.max(op);
     }
+
+    /// Keeps an answer for when what it follows is here. False if it was not asked for, or there is no room.
+    fn hold(&mut self, prepare: &Prepare) -> bool {
+        let op = prepare.header.op();
+        let others = self.held.iter().filter(|(held, _)| **held != op);
+        let size: usize = others.map(|(_, prepare)| size_of_prepare(prepare)).sum();
+        let has_room = size + size_of_prepare(prepare) <= KEPT_BYTES_MAX;
+        if op > self.requested || !has_room {
+            return false;
+        }
+        self.held.insert(op, prepare.clone());
+        true
+    }
+
+    /// The answer that comes next in a journal with this head, if it is held. Those before it are let go.
+    fn take_held(&mut self, head: Op) -> Option<Prepare> {
+        self.held.retain(|op, _| *op > head);
+        self.held.remove(&head.next())
+    }
 }
 
 impl Replica {
     /// Asks for what is missing, once: again when that has arrived, or its time is over.
     pub(super) fn repair_on(&mut self) {
+        while self.status == Status::Normal
+            && let Some(prepare) = self.repair.take_held(self.op())
+        {
+            self.accept(prepare);
+        }
         if self.repair.wanted <= self.op() || self.wanted_checkpoint().is_some() {
             self.repair.timeout.stop();
         } else if self.op() >= self.repair.requested || !self.repair.timeout.is_running() {
@@ -77,6 +108,9 @@ impl Replica {
         self.repair.timeout.start(self.now);
         self.note(Note::RepairRequested { first, last });
         for op in first.0..=last.0 {
+            if self.repair.held.contains_key(&Op(op)) {
+                continue;
+            }
             let request = RequestPrepare {
                 replica: self.config.replica,
                 view: self.view,
@@ -180,7 +214,10 @@ impl Replica {
             Status::Normal if self.is_primary() => self.count_ignored(Ignore::NotBackup),
             Status::Normal if view == self.view || is_committed => {
                 let point = anchor(&prepare).point;
-                self.accept(prepare);
+                let is_ahead = prepare.header.op() > self.op().next();
+                if !(is_ahead && self.is_sound(&prepare) && self.repair.hold(&prepare)) {
+                    self.accept(prepare);
+                }
                 if is_committed {
                     self.learn_commit(point);
                 }

@@ -4,10 +4,14 @@ use std::vec::Vec;
 
 use wire::{Op, ReplicaId, View};
 
-use super::{EMPTY, Fixture, chain, committed, heartbeat, point, prepare_message, send};
+use bytes::Bytes;
+
+use super::{
+    EMPTY, Fixture, START, chain, committed, heartbeat, point, prepare_at, prepare_message, send,
+};
 use crate::{
-    Effect, Ignore, Message, Note, Prepare, RequestPrepare, RequestedPrepare,
-    constants::REPAIR_WINDOW,
+    ChainPoint, Effect, Ignore, Message, Note, Prepare, RequestPrepare, RequestedPrepare,
+    constants::{KEPT_BYTES_MAX, REPAIR_WINDOW},
 };
 
 const fn request(op: u64) -> RequestPrepare {
@@ -111,6 +115,95 @@ fn backup_that_is_far_behind_asks_window_by_window() {
         effects = backup.message(requested(0, prepare));
     }
     assert!(effects.contains(&committed(count)));
+}
+
+#[test]
+fn answers_that_come_in_another_order_are_all_taken() {
+    let mut backup = Fixture::started(1, 3);
+    let prepares = chain(4);
+    backup.message(Message::Commit(heartbeat(4, EMPTY)));
+    for prepare in [&prepares[3], &prepares[1], &prepares[1], &prepares[2]] {
+        assert_eq!(backup.message(requested(0, prepare)), []);
+    }
+    let effects = backup.message(requested(0, &prepares[0]));
+    let written = prepares.iter().cloned().map(Effect::WritePrepare);
+    assert_eq!(effects, written.collect::<Vec<_>>());
+    assert_eq!(requests(&backup.tick_after(1_000)), []);
+}
+
+#[test]
+fn answer_that_is_held_is_not_asked_for_again() {
+    let mut backup = Fixture::started(1, 3);
+    let prepares = chain(4);
+    backup.message(Message::Commit(heartbeat(4, EMPTY)));
+    backup.message(requested(0, &prepares[2]));
+    assert_eq!(requests(&backup.tick_after(50)), [1, 2, 4]);
+    // What it follows may come as it comes the first time, too.
+    backup.message(prepare_message(&prepares[0], EMPTY));
+    backup.message(prepare_message(&prepares[1], EMPTY));
+    assert_eq!(backup.replica.op(), Op(3));
+    assert_eq!(requests(&backup.tick_after(50)), [4]);
+}
+
+#[test]
+fn answer_that_nobody_asked_for_or_that_was_altered_is_not_held() {
+    let mut backup = Fixture::started(1, 3);
+    let prepares = chain(4);
+    backup.message(Message::Commit(heartbeat(3, EMPTY)));
+    let ignored = |reason| [Effect::Note(Note::Ignored(reason))];
+    let effects = backup.message(requested(0, &prepares[3]));
+    assert_eq!(effects, ignored(Ignore::PrepareAhead));
+    let mut altered = prepares[1].clone();
+    altered.body = Bytes::from_static(b"ydob");
+    let effects = backup.message(requested(0, &altered));
+    assert_eq!(effects, ignored(Ignore::PrepareInvalid));
+    assert_eq!(requests(&backup.tick_after(50)), [1, 2, 3, 4]);
+}
+
+/// One that does not follow what comes before it is found out when that is there.
+#[test]
+fn held_answer_that_is_of_another_chain_is_asked_for_again() {
+    let mut backup = Fixture::started(1, 3);
+    let prepares = chain(2);
+    backup.message(Message::Commit(heartbeat(2, EMPTY)));
+    let stranger = ChainPoint {
+        op: Op(1),
+        checksum: 1,
+    };
+    let other = prepare_at(stranger, START + 2, "other");
+    assert_eq!(backup.message(requested(0, &other)), []);
+    let effects = backup.message(requested(0, &prepares[0]));
+    assert_eq!(
+        effects,
+        [
+            Effect::WritePrepare(prepares[0].clone()),
+            Effect::Note(Note::Ignored(Ignore::PrepareUnchained)),
+        ]
+    );
+    assert_eq!(requests(&backup.tick_after(50)), [2]);
+}
+
+#[test]
+fn answers_are_held_within_bounds() {
+    static LARGE: [u8; KEPT_BYTES_MAX / 2] = [b'x'; KEPT_BYTES_MAX / 2];
+    let large = core::str::from_utf8(&LARGE).unwrap();
+    let mut backup = Fixture::started(1, 3);
+    let mut head = ChainPoint::default();
+    let mut prepares = Vec::new();
+    for op in 1..=4 {
+        let prepare = prepare_at(head, START + op, if op == 1 { "small" } else { large });
+        head = point(&prepare);
+        prepares.push(prepare);
+    }
+    backup.message(Message::Commit(heartbeat(4, EMPTY)));
+    assert_eq!(backup.message(requested(0, &prepares[1])), []);
+    for prepare in &prepares[2..] {
+        let effects = backup.message(requested(0, prepare));
+        assert_eq!(effects, [Effect::Note(Note::Ignored(Ignore::PrepareAhead))]);
+    }
+    backup.message(requested(0, &prepares[0]));
+    assert_eq!(backup.replica.op(), Op(2));
+    assert_eq!(requests(&backup.tick_after(50)), [3, 4]);
 }
 
 /// A message that names an op far beyond any real one costs one window of questions.
