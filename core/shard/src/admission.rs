@@ -17,12 +17,12 @@ use wire::{
 };
 
 use crate::{
-    Binding, ConnectionId, DiskSpace, Shard, ShardId,
+    Answer, Binding, ConnectionId, DiskSpace, Shard, ShardId,
     pending::{BatchSize, Gather, ResetOf},
     shard::Parked,
     work::{
-        AttachWork, Caller, CatalogWork, GroupReader, LoginWork, PartitionAddress, PollSectionWork,
-        PollWork, Reader, Slot, Work, refused_poll,
+        AttachWork, Caller, CatalogWork, GroupReader, LoginWork, Origin, PartitionAddress,
+        PollSectionWork, PollWork, Reader, Slot, Work, refused_poll,
     },
 };
 
@@ -93,7 +93,10 @@ impl Shard {
             return Ok(());
         }
         let request = Request::decode(command, body).map_err(|error| Failure::from_body(&error))?;
-        self.check_disk(&request)?;
+        // Among several it is the disk of the node that leads the group which counts: see `take_if_room`.
+        if !self.desk.has_peers {
+            self.check_disk(&request)?;
+        }
         self.route(
             &Ask {
                 slot,
@@ -105,10 +108,11 @@ impl Shard {
         )
     }
 
-    /// Takes note of what the disk has room for; what waits for space on a full one is answered.
+    /// Takes note of what the disk has room for; what waits for space on a full one is answered, unless other
+    /// nodes may carry it out.
     pub(crate) fn on_disk(&mut self, space: DiskSpace) {
         self.disk = space;
-        if space == DiskSpace::Nothing {
+        if space == DiskSpace::Nothing && !self.desk.has_peers {
             for slot in self.pending.writes() {
                 let text = "the disk is full: it is carried out when there is space, or never";
                 self.fail(slot, Failure::new(ErrorCode::OutcomeUnknown, text));
@@ -118,16 +122,45 @@ impl Shard {
 
     /// Refuses what would wait for space on the disk.
     fn check_disk(&self, request: &Request) -> Result<(), Failure> {
-        let text = match (self.disk, request) {
-            (DiskSpace::Enough, _) => return Ok(()),
-            (DiskSpace::Reserve, Request::SendMessages(_)) => {
+        let has_messages = matches!(request, Request::SendMessages(_));
+        self.check_room(has_messages, must_be_written(request))
+    }
+
+    /// The same among several nodes, for work of a group that this one leads, from whatever node it comes:
+    /// returns what there is room for.
+    pub(crate) fn take_if_room(&mut self, origin: Origin, work: Work) -> Option<Work> {
+        let is_append =
+            |(_, request): &(u16, DataRequest)| matches!(request, DataRequest::Append { .. });
+        let has_messages =
+            matches!(&work, Work::Write { requests, .. } if requests.iter().any(is_append));
+        let is_written = match &work {
+            Work::Login(_) | Work::Write { .. } | Work::GroupWrite(_) => true,
+            Work::Catalog(work) => {
+                let host = self.metadata.as_ref();
+                host.is_some_and(|host| !host.is_read(work))
+            }
+            Work::Poll(poll) => poll.commit_on_poll,
+            Work::Attach(_) | Work::Offsets { .. } | Work::Groups | Work::Counters => false,
+        };
+        let refusal = self.check_room(has_messages, is_written).err();
+        let Some(failure) = refusal.filter(|_| self.desk.has_peers) else {
+            return Some(work);
+        };
+        let answer = Answer::without_group(work.refused(&failure));
+        self.desk.answer(origin, answer);
+        None
+    }
+
+    fn check_room(&self, has_messages: bool, is_written: bool) -> Result<(), Failure> {
+        let text = match self.disk {
+            DiskSpace::Reserve if has_messages => {
                 "the disk is nearly full: messages are taken again when there is space; stored \
                  offsets, metadata and reads still work"
             }
-            (DiskSpace::Nothing, request) if must_be_written(request) => {
+            DiskSpace::Nothing if is_written => {
                 "the disk is full: writes are taken again when there is space; reads still work"
             }
-            (DiskSpace::Reserve | DiskSpace::Nothing, _) => return Ok(()),
+            DiskSpace::Enough | DiskSpace::Reserve | DiskSpace::Nothing => return Ok(()),
         };
         Err(Failure::new(ErrorCode::StorageFull, text))
     }

@@ -159,7 +159,8 @@ pub enum Input {
     Stop,
 }
 
-/// What the disk has room for.
+/// What the disk has room for. Among several nodes work is refused by the disk of the node that leads its group,
+/// whichever node was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DiskSpace {
     /// Everything.

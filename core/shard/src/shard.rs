@@ -686,6 +686,7 @@ impl Shard {
             return self.park(work.admitted(), Parked::Work { origin, work });
         }
         let work = self.pass_on(origin, work);
+        let work = work.and_then(|work| self.take_if_room(origin, work));
         if let Some(work) = work.and_then(|work| self.confirm_first(origin, work)) {
             self.carry_out(origin, work);
         }

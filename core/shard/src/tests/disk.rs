@@ -1,9 +1,12 @@
 //! A disk without room: what needs it is refused at once, what does not goes on.
 
-use wire::{Command, CreateStream, ErrorCode, PollMessages, PollStrategy, Reply, ShardId};
+use wire::{
+    Command, ConsensusGroup, CreateStream, ErrorCode, PollMessages, PollStrategy, Reply, ShardId,
+};
 
 use super::{
-    messages::{batch, payloads, poll, send, store, with_topic},
+    cluster::{self, Cluster, SHARDS},
+    messages::{batch, payloads, poll, polled, send, sent, store, with_topic},
     node::{Client, Node, name},
 };
 use crate::{DiskSpace, Input};
@@ -147,4 +150,79 @@ fn without_space_checkpoints_free_what_was_deleted() {
     tell(&mut node, DiskSpace::Reserve);
     node.pass(2_000);
     assert!(node.notes.iter().any(is_checkpoint));
+}
+
+fn tell_node(cluster: &mut Cluster, node: u8, space: DiskSpace) {
+    for shard in 0..SHARDS[usize::from(node)] {
+        let shard = ShardId(shard);
+        cluster.node(node).feed(shard, Input::Disk(space));
+    }
+}
+
+/// What comes of a message to partition 0 through a node.
+fn send_through(cluster: &mut Cluster, node: u8, client: &mut Client) -> Result<(), ErrorCode> {
+    let request = send(&[(0, batch(&payloads("a", 1), 0, 0))]);
+    let reply = cluster.call(node, client, request);
+    let result = sent(reply).remove(0);
+    result.status.map_err(|failure| failure.code)
+}
+
+/// The node that leads the group of partition 0, and another one.
+fn leader_and_other(cluster: &mut Cluster, admin: &mut Client) -> (u8, u8) {
+    let topic = wire::GetTopic {
+        stream: name("orders"),
+        topic: name("payments"),
+    };
+    let Ok(Reply::Topic(details)) = cluster.call(1, admin, topic) else {
+        panic!("a topic is told");
+    };
+    let group: ConsensusGroup = details.partitions[0].group;
+    let leader = cluster.leader(group).expect("somebody leads it");
+    (leader, (leader + 1) % 3)
+}
+
+#[test]
+fn among_several_the_disk_of_the_node_that_leads_is_kept_from_messages() {
+    let (mut cluster, mut admin) = cluster::with_topic();
+    let (leader, other) = leader_and_other(&mut cluster, &mut admin);
+    let mut there = cluster.log_in(leader, 200, 200);
+    let mut elsewhere = cluster.log_in(other, 201, 201);
+    tell_node(&mut cluster, leader, DiskSpace::Reserve);
+    let full = Err(ErrorCode::StorageFull);
+    assert_eq!(send_through(&mut cluster, leader, &mut there), full);
+    assert_eq!(send_through(&mut cluster, other, &mut elsewhere), full);
+    let stored = cluster.call(other, &mut elsewhere, store(0, 0));
+    assert!(matches!(stored, Ok(Reply::OffsetsStored(_))), "{stored:?}");
+
+    // The others have room: what is full is a backup's disk, or that of the node that was asked.
+    tell_node(&mut cluster, leader, DiskSpace::Enough);
+    for space in [DiskSpace::Reserve, DiskSpace::Nothing] {
+        tell_node(&mut cluster, other, space);
+        assert_eq!(send_through(&mut cluster, leader, &mut there), Ok(()));
+        assert_eq!(send_through(&mut cluster, other, &mut elsewhere), Ok(()));
+    }
+}
+
+#[test]
+fn among_several_a_full_disk_refuses_what_its_node_would_have_to_write() {
+    let (mut cluster, mut admin) = cluster::with_topic();
+    let (leader, other) = leader_and_other(&mut cluster, &mut admin);
+    let mut client = cluster.log_in(other, 200, 200);
+    assert_eq!(send_through(&mut cluster, other, &mut client), Ok(()));
+    tell_node(&mut cluster, leader, DiskSpace::Nothing);
+    let full = Err(ErrorCode::StorageFull);
+    assert_eq!(send_through(&mut cluster, other, &mut client), full);
+    let Ok(Reply::OffsetsStored(stored)) = cluster.call(other, &mut client, store(0, 0)) else {
+        panic!("each section is answered");
+    };
+    let status = stored.sections[0].status.as_ref();
+    assert_eq!(
+        status.expect_err("it is refused").code,
+        ErrorCode::StorageFull
+    );
+    let request = poll(&[0], PollStrategy::First);
+    let results = polled(cluster.call(other, &mut client, request));
+    assert_eq!(results[0].status, Ok(()));
+    tell_node(&mut cluster, leader, DiskSpace::Enough);
+    assert_eq!(send_through(&mut cluster, other, &mut client), Ok(()));
 }
