@@ -145,8 +145,9 @@ nothing_moves() {
   done
 }
 # The node that leads the metadata, and how many nodes are known to be as far as the others.
-leader() { cohort cluster status | awk '$1 == "0" && $2 == "(metadata)" { print $4 }'; }
-all_caught_up() { [ "$(cohort cluster status | awk '$6 == "answers" && $5 < 50' | wc -l)" = 3 ]; }
+# The first such line is that of the group; the others are those of its replicas.
+leader() { { cohort cluster status || true; } | awk '$1 == "0" && $2 == "(metadata)" && !seen++ { print $4 }'; }
+all_caught_up() { [ "$({ cohort cluster status || true; } | awk '$6 == "answers" && $5 < 50' | wc -l)" = 3 ]; }
 
 # Real lines: the sources of this repository, each line with its number in front, fed until the story is
 # over and enough lines are sent.

@@ -145,6 +145,21 @@ impl Context {
         self.address.hosts().join(",")
     }
 
+    /// The hosts, one by one.
+    pub(crate) fn host_list(&self) -> &[String] {
+        self.address.hosts()
+    }
+
+    /// Who logs in.
+    pub(crate) fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// How long an answer may take, where that was said.
+    pub(crate) const fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     /// Whether the password is read from standard input, which then cannot hold anything else.
     pub(crate) fn reads_standard_input(&self) -> bool {
         matches!(&self.password, Password::File(path) if path.as_os_str() == "-")
@@ -169,16 +184,7 @@ impl Context {
     }
 
     pub(crate) async fn connect_with(&self, password: String) -> Result<Client, Problem> {
-        self.connect_to(&self.hosts(), password).await
-    }
-
-    /// Connects to other hosts than the context names.
-    pub(crate) async fn connect_to(
-        &self,
-        hosts: &str,
-        password: String,
-    ) -> Result<Client, Problem> {
-        let hosts = format!("cohort://{hosts}");
+        let hosts = format!("cohort://{}", self.hosts());
         let mut builder = Client::builder(&hosts)?.user(&self.user, password);
         if let Some(timeout) = self.timeout {
             builder = builder.connect_timeout(timeout).request_timeout(timeout);

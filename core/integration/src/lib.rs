@@ -27,6 +27,7 @@ mod proxy;
 mod repetitions;
 mod server;
 mod site;
+mod status;
 mod volume;
 
 pub use archive::{pack, unpack};
@@ -46,4 +47,5 @@ pub use proxy::Proxy;
 pub use repetitions::{is_full, repetitions};
 pub use server::{Ended, Process, Server};
 pub use site::{ROOT_PASSWORD, Site};
+pub use status::{States, node_status, states};
 pub use volume::Volume;

@@ -6,6 +6,7 @@ mod transfer;
 
 mod r23;
 mod rolling;
+mod status;
 mod wiped;
 
 use std::{
@@ -21,11 +22,12 @@ use std::{
 use bytes::Bytes;
 use cohort::{Client, GroupConsumer, GroupOptions};
 use integration::{
-    Cluster, Connection, Ledger, Load, NODES, counter, flip_bit, patient_client, repetitions, until,
+    Cluster, Connection, Ledger, Load, NODES, States, counter, flip_bit, node_status,
+    patient_client, repetitions, states, until,
 };
 use tokio::task::JoinHandle;
 use wire::{
-    ClusterMetadata, ConsensusGroup, ErrorCode, Failure, Offset, Reply, Request, TopicDetails,
+    ClusterMetadata, ConsensusGroup, ErrorCode, Failure, Offset, Op, Reply, Request, TopicDetails,
 };
 
 /// Partitions of a topic: one for each data group.
@@ -91,15 +93,28 @@ fn append(
     })
 }
 
-/// Waits until all these nodes have applied the same number of ops.
+/// Waits until all these nodes have applied the same number of ops of every consensus group, and requires that they
+/// have the same states then (I7).
 fn in_step(cluster: &Cluster, nodes: &[usize]) {
-    let mut connections: Vec<Connection> = nodes.iter().map(|node| cluster.login(*node)).collect();
     until("the nodes are in step", || {
-        let applied = connections
-            .iter_mut()
-            .map(|connection| counter(connection, "ops_applied"));
-        let applied: BTreeSet<u64> = applied.collect();
-        (applied.len() == 1).then_some(())
+        let told = nodes
+            .iter()
+            .map(|node| node_status(cluster.address(*node)).ok());
+        let told: Vec<States> = told
+            .map(|it| it.as_ref().map(states))
+            .collect::<Option<_>>()?;
+        let applied = |states: &States| -> Vec<Op> { states.values().map(|it| it.0).collect() };
+        if told.iter().any(|it| applied(it) != applied(&told[0])) {
+            return None;
+        }
+        for (node, states) in nodes.iter().zip(&told) {
+            assert_eq!(
+                states, &told[0],
+                "node {node} differs from node {}",
+                nodes[0]
+            );
+        }
+        Some(())
     });
 }
 

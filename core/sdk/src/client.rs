@@ -240,15 +240,7 @@ impl ClientBuilder {
             .user
             .clone()
             .ok_or_else(|| invalid("user", "no user is given to log in".to_string()))?;
-        for (what, text) in [("user", &name), ("password", &password.0)] {
-            if text.is_empty() || text.len() > CREDENTIAL_SIZE_MAX {
-                let problem = format!(
-                    "1 to {CREDENTIAL_SIZE_MAX} bytes are allowed, not {}",
-                    text.len()
-                );
-                return Err(invalid(what, problem));
-            }
-        }
+        check_credentials(&name, &password.0)?;
         if self.connections == 0 {
             return Err(invalid("connections", "at least one is needed".to_string()));
         }
@@ -310,4 +302,18 @@ pub struct Me {
     pub session: u64,
     /// This client's address, as the server sees it.
     pub address: String,
+}
+
+/// Refuses a name or a password that no user can have.
+pub(crate) fn check_credentials(name: &str, password: &str) -> Result<(), Error> {
+    for (what, text) in [("user", name), ("password", password)] {
+        if text.is_empty() || text.len() > CREDENTIAL_SIZE_MAX {
+            let problem = format!(
+                "1 to {CREDENTIAL_SIZE_MAX} bytes are allowed, not {}",
+                text.len()
+            );
+            return Err(Error::Invalid { what, problem });
+        }
+    }
+    Ok(())
 }

@@ -44,6 +44,7 @@ mod error;
 mod id;
 mod listener;
 mod message;
+mod node_status;
 mod only;
 mod producer;
 mod waiting;
@@ -62,13 +63,14 @@ pub use consumer_groups::{GroupOptions, OffsetReset};
 pub use error::Error;
 pub use id::Id;
 pub use message::{Message, Received};
+pub use node_status::node_status;
 pub use producer::{BatchReceipt, Delivery, Producer, ProducerBuilder, Receipt, Receipts};
 pub use wire::{
     ClientId, ClusterMetadata, Command, ConsensusGroup, ConsumerGroupDetails, ConsumerGroupId,
     ConsumerGroupOptions, ConsumerGroupSummary, Counter, DisplacedSession, Epoch, ErrorCode,
     Generation, GroupPrimary, GroupProgress, GroupStart, Incarnation, MemberDetails, MemberId,
-    MemberStatus, MoveWait, Node, Offset, OffsetsReset, Op, OwnershipDetails, PartitionDetails,
-    PartitionId, PartitionMove, PartitionOwner, ReplicaId, ResetTarget, SessionNumber,
-    StreamDetails, StreamId, Timestamp, TopicDetails, TopicId, TopicSummary, UserDetails, UserId,
-    View,
+    MemberStatus, MoveWait, Node, NodeStatus, Offset, OffsetsReset, Op, OwnershipDetails,
+    PartitionDetails, PartitionId, PartitionMove, PartitionOwner, ReplicaDetails, ReplicaId,
+    ReplicaState, ResetTarget, SessionNumber, StreamDetails, StreamId, Timestamp, TopicDetails,
+    TopicId, TopicSummary, UserDetails, UserId, View,
 };

@@ -11,9 +11,9 @@ use catalog::{GroupKey, TopicView};
 use partition::DataRequest;
 use wire::{
     Acknowledgement, Batch, Command, ConsensusGroup, Consumer, ConsumerGroupId, ErrorCode, Failure,
-    FrameHeader, FrameKind, Identifier, Op, PartitionId, PartitionTarget, Plane, PollMessages,
-    PollResult, ReplicaId, Reply, Request, RequestNumber, SendMessages, SendResult, Sent,
-    partition_of_key,
+    FrameHeader, FrameKind, GetNodeStatus, Identifier, Op, PartitionId, PartitionTarget, Plane,
+    PollMessages, PollResult, ReplicaId, Reply, Request, RequestNumber, SendMessages, SendResult,
+    Sent, partition_of_key,
 };
 
 use crate::{
@@ -21,8 +21,8 @@ use crate::{
     pending::{BatchSize, Gather, ResetOf},
     shard::Parked,
     work::{
-        AttachWork, Caller, CatalogWork, GroupReader, LoginWork, Origin, PartitionAddress,
-        PollSectionWork, PollWork, Reader, Slot, Work, refused_poll,
+        AttachWork, Caller, CatalogWork, Credentials, GroupReader, LoginWork, Origin,
+        PartitionAddress, PollSectionWork, PollWork, Reader, Slot, Work, refused_poll,
     },
 };
 
@@ -140,7 +140,12 @@ impl Shard {
                 host.is_some_and(|host| !host.is_read(work))
             }
             Work::Poll(poll) => poll.commit_on_poll,
-            Work::Attach(_) | Work::Offsets { .. } | Work::Groups | Work::Counters => false,
+            Work::Attach(_)
+            | Work::Offsets { .. }
+            | Work::Groups
+            | Work::Counters
+            | Work::Verify(_)
+            | Work::Replicas { .. } => false,
         };
         let refusal = self.check_room(has_messages, is_written).err();
         let Some(failure) = refusal.filter(|_| self.desk.has_peers) else {
@@ -210,11 +215,31 @@ impl Shard {
             Request::GetClusterMetadata => {
                 self.ask_all(slot, Gather::Groups(Vec::new()), || Work::Groups)
             }
+            Request::GetNodeStatus(status) => self.route_status(ask, status)?,
             Request::GetStats => {
                 self.ask_all(slot, Gather::Counters(BTreeMap::new()), || Work::Counters)
             }
             request => self.route_to_catalog(ask, request)?,
         }
+        Ok(())
+    }
+
+    /// Without a session the password is checked here, not where the metadata group is led: who asks may have
+    /// come because nobody leads.
+    fn route_status(&mut self, ask: &Ask<'_>, status: GetNodeStatus) -> Result<(), Failure> {
+        let found = self.connections.find(ask.connection);
+        let digests = status.digests;
+        if found.is_some_and(|connection| connection.binding.is_some()) {
+            self.authenticated(ask.connection, ask.header)?;
+            self.ask_replicas(ask.slot, digests);
+            return Ok(());
+        }
+        let work = Work::Verify(Credentials {
+            name: status.name,
+            password: status.password,
+        });
+        self.gather(ask.slot, Gather::Status(digests, Vec::new()), 1);
+        self.dispatch(ask.slot, ShardId(0), work);
         Ok(())
     }
 
@@ -486,6 +511,11 @@ impl Shard {
             );
         }
         self.finish_if_done(slot);
+    }
+
+    pub(crate) fn ask_replicas(&mut self, slot: Slot, digests: bool) {
+        let gather = Gather::Status(digests, Vec::new());
+        self.ask_all(slot, gather, || Work::Replicas { digests });
     }
 
     fn ask_all(&mut self, slot: Slot, gather: Gather, work: impl Fn() -> Work) {

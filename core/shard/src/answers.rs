@@ -7,7 +7,7 @@ use catalog::{CachedReply, GroupKey, Membership};
 use partition::{DataResult, Refusal};
 use wire::{
     Batch, ClusterMetadata, Command, Counter, DeleteResult, Epoch, ErrorCode, Event,
-    FRAME_HEADER_SIZE, FRAME_SIZE_MAX, Failure, FrameHeader, GetTopic, GroupPrimary,
+    FRAME_HEADER_SIZE, FRAME_SIZE_MAX, Failure, FrameHeader, GetTopic, GroupPrimary, NodeStatus,
     OffsetsDeleted, OffsetsStored, Op, PollResult, Polled, ReplicaId, Reply, Request,
     RequestNumber, SendResult, Sent, SessionNumber, Stats, StoreResult, View,
 };
@@ -101,6 +101,12 @@ impl Shard {
                 if matches!(request.gather, Gather::Group(None)) =>
             {
                 self.on_group(slot, op, details);
+            }
+            Ok(Output::Verified) => {
+                if let Gather::Status(digests, _) = &request.gather {
+                    let digests = *digests;
+                    self.ask_replicas(slot, digests);
+                }
             }
             Ok(Output::Reply(reply)) => self.finish_with(slot, op, primary, Ok(reply)),
             Ok(Output::Executed(cached)) => self.on_executed(slot, (op, primary), cached),
@@ -390,6 +396,7 @@ impl Shard {
                     *sums.entry(name).or_default() += value;
                 }
             }
+            (Gather::Status(_, all), Output::Replicas(replicas)) => all.extend(replicas),
             (gather, output) => unreachable!("{output:?} does not belong into {gather:?}"),
         }
     }
@@ -443,6 +450,15 @@ impl Shard {
                     .collect();
                 Reply::Stats(Stats { counters })
             }
+            Gather::Status(_, mut replicas) => {
+                replicas.sort_by_key(|replica| replica.group);
+                Reply::NodeStatus(NodeStatus {
+                    cluster: self.config.cluster,
+                    node: self.config.replica,
+                    nodes: self.nodes(),
+                    replicas,
+                })
+            }
             Gather::Topic(Some((_, details))) => Reply::Topic(details),
             Gather::Group(Some((_, details))) => Reply::ConsumerGroupDetails(details),
             Gather::Release(_, sections) => Reply::PartitionsReleased(wire::PartitionsReleased {
@@ -457,18 +473,22 @@ impl Shard {
     }
 
     fn cluster_metadata(&self, groups: Vec<GroupPrimary>) -> ClusterMetadata {
-        let nodes = self.config.nodes.iter();
         ClusterMetadata {
             cluster: self.config.cluster,
             node: self.config.replica,
-            nodes: nodes
-                .map(|node| wire::Node {
-                    replica: node.replica,
-                    address: node.address.clone(),
-                })
-                .collect(),
+            nodes: self.nodes(),
             groups,
         }
+    }
+
+    fn nodes(&self) -> Vec<wire::Node> {
+        let nodes = self.config.nodes.iter();
+        nodes
+            .map(|node| wire::Node {
+                replica: node.replica,
+                address: node.address.clone(),
+            })
+            .collect()
     }
 
     /// Ends the waits of a poll's other shards.

@@ -175,7 +175,9 @@ impl Shard {
             | Work::Poll(_)
             | Work::GroupWrite(_)
             | Work::Groups
-            | Work::Counters => false,
+            | Work::Counters
+            | Work::Verify(_)
+            | Work::Replicas { .. } => false,
         };
         let asks = is_read && self.desk.has_peers && !mutation::CONFIRMATION;
         // What is not hosted here is refused where it would be done.

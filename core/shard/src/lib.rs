@@ -40,6 +40,7 @@ mod reconcile;
 mod recovery;
 mod scrub;
 mod shard;
+mod standing;
 mod stopping;
 #[cfg(test)]
 mod tests;
@@ -60,7 +61,7 @@ pub use shard::{GroupStart, Shard, StartError};
 pub use transfer::{FilePart, SnapshotOffer, SnapshotPart, TransferFile, TransferMessage};
 pub use wire::ShardId;
 pub use work::{
-    Answer, AttachWork, Caller, CatalogWork, GroupReader, GroupStanding, GroupWrite,
+    Answer, AttachWork, Caller, CatalogWork, Credentials, GroupReader, GroupStanding, GroupWrite,
     GroupWriteSection, LoginWork, OffsetsOf, Origin, Output, PartitionAddress, PartitionOffsets,
     PollSectionWork, PollWork, Reader, Slot, Work,
 };

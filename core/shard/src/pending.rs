@@ -3,8 +3,8 @@
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 
 use wire::{
-    Batch, Command, FrameHeader, GroupPrimary, Identifier, Op, Plane, PollResult, SendResult,
-    ShardId, TopicDetails,
+    Batch, Command, FrameHeader, GroupPrimary, Identifier, Op, Plane, PollResult, ReplicaDetails,
+    SendResult, ShardId, TopicDetails,
 };
 
 use crate::{ConnectionId, Slot};
@@ -43,6 +43,9 @@ pub(crate) enum Gather {
     Offsets(Vec<wire::OffsetResult>),
     Groups(Vec<GroupPrimary>),
     Counters(BTreeMap<&'static str, u64>),
+    /// First the password is checked, if there is no session, then every shard tells its replicas; whether
+    /// digests are wanted.
+    Status(bool, Vec<ReplicaDetails>),
     /// First the catalog tells the topic, as of a metadata op, then the data groups its offsets.
     Topic(Option<(Op, TopicDetails)>),
     /// First the catalog tells the consumer group, then the data groups how far it has got.
@@ -164,6 +167,7 @@ impl Pending {
                 | Gather::Offsets(_)
                 | Gather::Groups(_)
                 | Gather::Counters(_)
+                | Gather::Status(..)
                 | Gather::Topic(_)
                 | Gather::Group(_) => false,
             };
@@ -196,6 +200,7 @@ impl Pending {
                 | Gather::Offsets(_)
                 | Gather::Groups(_)
                 | Gather::Counters(_)
+                | Gather::Status(..)
                 | Gather::Topic(_)
                 | Gather::Group(_)
                 | Gather::Reset(_) => None,

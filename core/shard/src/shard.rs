@@ -732,6 +732,15 @@ impl Shard {
                 self.desk
                     .answer(origin, Answer::without_group(Ok(Output::Groups(groups))));
             }
+            Work::Verify(credentials) => match &mut self.metadata {
+                Some(host) => host.verify(&mut self.desk, origin, credentials),
+                None => self.refuse_work(origin, Work::Verify(credentials)),
+            },
+            Work::Replicas { digests } => {
+                let replicas = self.replicas(digests);
+                let answer = Answer::without_group(Ok(Output::Replicas(replicas)));
+                self.desk.answer(origin, answer);
+            }
             Work::Counters => {
                 if let Some(host) = &self.metadata {
                     self.counters.sessions = host.session_count() as u64;
@@ -770,7 +779,9 @@ impl Shard {
             | Work::Poll(_)
             | Work::Offsets { .. }
             | Work::Groups
-            | Work::Counters) => self.refuse_work(origin, other),
+            | Work::Counters
+            | Work::Verify(_)
+            | Work::Replicas { .. }) => self.refuse_work(origin, other),
         }
     }
 

@@ -7,8 +7,8 @@ use catalog::{CachedReply, GroupKey};
 use partition::{DataRequest, DataResult};
 use wire::{
     ClientId, ConsensusGroup, Epoch, Failure, GroupPrimary, Incarnation, Offset, Op, PartitionId,
-    PartitionKey, Password, PollResult, PollStrategy, ReplicaId, Reply, RequestNumber,
-    SessionNumber, SessionSecret, ShardId, UserId, View,
+    PartitionKey, Password, PollResult, PollStrategy, ReplicaDetails, ReplicaId, Reply,
+    RequestNumber, SessionNumber, SessionSecret, ShardId, UserId, View,
 };
 
 use crate::Binding;
@@ -74,6 +74,22 @@ pub enum Work {
     Groups,
     /// Tell the counters of a shard.
     Counters,
+    /// Check the password of somebody without a session, by this node's copy of the metadata. Shard 0.
+    Verify(Credentials),
+    /// Tell how far the replicas that one shard hosts have got, with or without digests of their states.
+    Replicas {
+        /// With them.
+        digests: bool,
+    },
+}
+
+/// Who somebody without a session says to be.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Name of the user.
+    pub name: String,
+    /// The password to check.
+    pub password: Password,
 }
 
 /// A login.
@@ -269,6 +285,10 @@ pub enum Output {
     Groups(Vec<GroupPrimary>),
     /// The counters of one shard.
     Counters(Vec<(&'static str, u64)>),
+    /// Name and password are those of a user.
+    Verified,
+    /// The replicas of one shard.
+    Replicas(Vec<ReplicaDetails>),
 }
 
 /// The offsets of a partition.
@@ -324,7 +344,7 @@ impl Output {
             Self::Written(_) => matches!(refused, Ok(Self::Written(_))),
             Self::Polled { .. } => matches!(refused, Ok(Self::Polled { .. })),
             Self::Offsets(_) => matches!(refused, Ok(Self::Offsets(_))),
-            Self::Groups(_) | Self::Counters(_) => false,
+            Self::Groups(_) | Self::Counters(_) | Self::Verified | Self::Replicas(_) => false,
         }
     }
 }
@@ -369,9 +389,13 @@ impl Work {
                     satisfied: true,
                 })
             }
-            Self::Login(_) | Self::Attach(_) | Self::Catalog(_) | Self::Groups | Self::Counters => {
-                Err(failure.clone())
-            }
+            Self::Login(_)
+            | Self::Attach(_)
+            | Self::Catalog(_)
+            | Self::Groups
+            | Self::Counters
+            | Self::Verify(_)
+            | Self::Replicas { .. } => Err(failure.clone()),
         }
     }
 
@@ -396,7 +420,7 @@ impl Work {
                 [section] => Some(section.address.group),
                 _ => None,
             },
-            Self::Groups | Self::Counters => None,
+            Self::Groups | Self::Counters | Self::Verify(_) | Self::Replicas { .. } => None,
         }
     }
 
@@ -407,9 +431,13 @@ impl Work {
             Self::Write { admitted, .. } | Self::Offsets { admitted, .. } => *admitted,
             Self::Poll(poll) => poll.admitted,
             Self::GroupWrite(write) => write.admitted,
-            Self::Login(_) | Self::Attach(_) | Self::Catalog(_) | Self::Groups | Self::Counters => {
-                Op(0)
-            }
+            Self::Login(_)
+            | Self::Attach(_)
+            | Self::Catalog(_)
+            | Self::Groups
+            | Self::Counters
+            | Self::Verify(_)
+            | Self::Replicas { .. } => Op(0),
         }
     }
 }

@@ -59,6 +59,6 @@ pub use message::{
 pub use primary::primary_of;
 pub use quorum::quorum;
 pub use recovered::{Checkpoint, Recovered, Rotten};
-pub use replica::{Config, Replica, Room};
+pub use replica::{Config, Replica, Room, Wait};
 pub use status::{OutOfService, Status};
 pub use superblock::{ChainPoint, SuffixEntry, Superblock};

@@ -68,6 +68,8 @@ commands! {
     Ping = 1, Connection, true;
     /// The node's counters.
     GetStats = 10, Query, true;
+    /// The node's replicas: how far each has got, and what it waits for.
+    GetNodeStatus = 11, Connection, true;
     /// Nodes, consensus groups and their primaries.
     GetClusterMetadata = 12, Query, true;
     /// The session that asks.
@@ -193,7 +195,7 @@ mod tests {
 
     /// What is allowed before login must not grow unnoticed.
     #[test]
-    fn only_four_commands_concern_the_connection() {
+    fn only_five_commands_concern_the_connection() {
         let connection: std::vec::Vec<Command> = Command::ALL
             .iter()
             .copied()
@@ -201,6 +203,7 @@ mod tests {
             .collect();
         let expected = [
             Command::Ping,
+            Command::GetNodeStatus,
             Command::Login,
             Command::Attach,
             Command::LoginWithToken,

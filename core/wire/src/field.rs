@@ -317,6 +317,34 @@ fields! {
     }
 }
 
+/// Declares what is one of several: a u8 each.
+macro_rules! states {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $number:literal,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum $name {
+            $($(#[$value_doc])* $value = $number,)*
+        }
+
+        impl $crate::Field for $name {
+            const SIZE_MIN: usize = 1;
+
+            fn read(reader: &mut $crate::Reader, field: &'static str) -> Result<Self, $crate::DecodeError> {
+                let start = reader.position();
+                match reader.u8(field)? {
+                    $($number => Ok(Self::$value),)*
+                    value => Err(reader.invalid(field, start, value)),
+                }
+            }
+
+            fn write(&self, writer: &mut $crate::Writer) {
+                writer.u8(*self as u8);
+            }
+        }
+    )*};
+}
+
 /// Declares a body or a part of one: its fields in the order of the wire.
 macro_rules! body {
     ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $ty:ty,)* })*) => {$(
@@ -330,7 +358,7 @@ macro_rules! body {
     )*};
 }
 
-pub(crate) use body;
+pub(crate) use {body, states};
 
 /// Its value.
 impl<T: Field> Field for Box<T> {

@@ -154,9 +154,15 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
-    /// Show the nodes, whether each answers and how far it is behind, and view and primary of every consensus group
+    /// Show the nodes, and of every consensus group view, primary, and how far each replica has got
+    ///
+    /// Every node is asked for itself, without a session, so that a cluster without a majority answers, too.
+    /// The exit code is 0 when a majority answers and every consensus group has its primary, else 1.
     #[command(after_help = "Example:\n  cohort cluster status -o json")]
     Status {
+        /// Show a digest of each replica's state: equal where as many ops are applied. Reads all of it
+        #[arg(long)]
+        digests: bool,
         #[command(flatten)]
         output: OutputArguments,
     },

@@ -41,8 +41,9 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<u8, Probl
             0
         }
         Command::Cluster(command) => {
-            output.write(cluster::run(context, &command).await?.as_bytes())?;
-            0
+            let (text, code) = cluster::run(context, &command).await?;
+            output.write(text.as_bytes())?;
+            code
         }
         Command::Stats {
             output: OutputArguments { output: format },

@@ -9,13 +9,13 @@ use wire::{
 };
 
 use crate::{
-    Effect, IoTicket, Note, Secret,
+    Effect, IoTicket, Note, Output, Secret,
     desk::Desk,
     host::{
         MetadataHost,
         metadata::{Waiting, hash_of_secret},
     },
-    work::{Caller, LoginWork, Origin},
+    work::{Caller, Credentials, LoginWork, Origin},
 };
 
 /// What is being checked or hashed, and what for.
@@ -27,6 +27,8 @@ enum Task {
         client: ClientId,
         user: Option<(UserId, Op)>,
     },
+    /// The password of somebody without a session.
+    Verify { origin: Origin, exists: bool },
     /// The current password of whoever changes one.
     Current {
         origin: Origin,
@@ -72,7 +74,7 @@ impl Passwords {
     /// Whether a command of this client is among them.
     fn has_command_of(&self, client: ClientId) -> bool {
         self.tasks.values().any(|task| match task {
-            Task::Login { .. } => false,
+            Task::Login { .. } | Task::Verify { .. } => false,
             Task::Current { caller, .. }
             | Task::NewUser { caller, .. }
             | Task::NewPassword { caller, .. } => caller.binding.client == client,
@@ -125,6 +127,30 @@ impl MetadataHost {
             ticket,
             password: Secret(password.0),
             phc,
+        });
+    }
+
+    /// The password of somebody without a session is checked off the shard, by what this node knows, whether
+    /// the metadata group has a primary or not.
+    pub(crate) fn verify(&mut self, desk: &mut Desk, origin: Origin, credentials: Credentials) {
+        if let Err(failure) = self.passwords.refuse_more() {
+            return self.answer(desk, origin, Err(failure));
+        }
+        if self.catalog.user_by_id(UserId::ROOT).is_none() {
+            let text = "this node has no copy of the metadata yet: it knows nobody's password";
+            let failure = Failure::new(ErrorCode::NotReady, text);
+            return self.answer(desk, origin, Err(failure));
+        }
+        let user = self.catalog.user(&credentials.name);
+        let user = user.filter(|user| user.active);
+        let ticket = desk.next_io_ticket();
+        let exists = user.is_some();
+        let task = Task::Verify { origin, exists };
+        self.passwords.tasks.insert(ticket, task);
+        desk.push(Effect::CheckPassword {
+            ticket,
+            password: Secret(credentials.password.0),
+            phc: user.map(|user| user.password_hash.0.clone()),
         });
     }
 
@@ -229,7 +255,11 @@ impl MetadataHost {
                 };
                 self.submit(desk, vsr::Origin::Register { client }, &operation, waiting);
             }
-            Some(Task::Login { origin, .. }) => {
+            Some(Task::Verify {
+                origin,
+                exists: true,
+            }) if valid => self.answer(desk, origin, Ok(Output::Verified)),
+            Some(Task::Login { origin, .. } | Task::Verify { origin, .. }) => {
                 desk.note(Note::LoginRefused);
                 let text = "user name or password is wrong";
                 self.answer(
@@ -301,7 +331,7 @@ impl MetadataHost {
                 };
                 self.propose(desk, origin, &caller, &operation);
             }
-            Some(Task::Login { .. } | Task::Current { .. }) | None => {}
+            Some(Task::Login { .. } | Task::Verify { .. } | Task::Current { .. }) | None => {}
         }
     }
 }

@@ -111,7 +111,7 @@ impl Output {
                 writer.u8(kind::OFFSETS);
                 partitions.write(writer);
             }
-            Self::Groups(_) | Self::Counters(_) => {
+            Self::Groups(_) | Self::Counters(_) | Self::Verified | Self::Replicas(_) => {
                 unreachable!("every shard is asked by its own node only")
             }
         }

@@ -210,7 +210,7 @@ impl Work {
                 consumer.write(writer);
                 partitions.write(writer);
             }
-            Self::Groups | Self::Counters => {
+            Self::Groups | Self::Counters | Self::Verify(_) | Self::Replicas { .. } => {
                 unreachable!("every shard does it itself")
             }
         }

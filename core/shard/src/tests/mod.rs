@@ -12,4 +12,5 @@ mod messages;
 mod node;
 mod releases;
 mod restart;
+mod standing;
 mod transfer;

@@ -21,6 +21,8 @@ use repair::Repair;
 use state_transfer::StateTransfer;
 use view_change::ViewChange;
 
+pub use waiting::Wait;
+
 mod apply;
 mod checkpoint;
 mod choice;
@@ -34,6 +36,7 @@ mod recovery;
 mod repair;
 mod state_transfer;
 mod view_change;
+mod waiting;
 
 #[cfg(test)]
 mod tests;

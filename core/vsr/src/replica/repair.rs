@@ -54,6 +54,11 @@ impl Repair {
         op <= self.wanted
     }
 
+    /// The highest op that was heard of in this view.
+    pub(super) const fn wanted(&self) -> Op {
+        self.wanted
+    }
+
     /// `op` exists in this view.
     pub(super) fn want(&mut self, op: Op) {
         self.wanted = self.wanted.max(op);

@@ -113,6 +113,11 @@ impl Replica {
         }));
     }
 
+    /// Whether this replica wishes for a later view.
+    pub(super) fn has_wish(&self) -> bool {
+        self.view_change.wishes[usize::from(self.config.replica.0)].is_some()
+    }
+
     /// The primary of the view has given a sign of life.
     pub(super) fn withdraw_wish(&mut self) {
         self.view_change.wishes[usize::from(self.config.replica.0)] = None;

@@ -3,10 +3,10 @@
 use alloc::{string::String, vec::Vec};
 
 use crate::{
-    ClientId, ConsumerGroupId, DecodeError, Epoch, ErrorCode, Failure, Generation, GroupStart,
-    Incarnation, MemberId, Offset, Op, PartitionId, Reader, ReplicaId, ResetTarget, SessionNumber,
-    StreamId, Timestamp, TopicId, Writer,
-    field::{Field, body},
+    ClientId, ConsumerGroupId, Epoch, ErrorCode, Failure, Generation, GroupStart, Incarnation,
+    MemberId, Offset, Op, PartitionId, ReplicaId, ResetTarget, SessionNumber, StreamId, Timestamp,
+    TopicId,
+    field::{body, states},
 };
 
 body! {
@@ -245,33 +245,6 @@ body! {
         /// How many partitions were reset.
         partition_count: u32,
     }
-}
-
-macro_rules! states {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $number:literal,)* })*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(u8)]
-        pub enum $name {
-            $($(#[$value_doc])* $value = $number,)*
-        }
-
-        impl Field for $name {
-            const SIZE_MIN: usize = 1;
-
-            fn read(reader: &mut Reader, field: &'static str) -> Result<Self, DecodeError> {
-                let start = reader.position();
-                match reader.u8(field)? {
-                    $($number => Ok(Self::$value),)*
-                    value => Err(reader.invalid(field, start, value)),
-                }
-            }
-
-            fn write(&self, writer: &mut Writer) {
-                writer.u8(*self as u8);
-            }
-        }
-    )*};
 }
 
 states! {

@@ -28,7 +28,9 @@ pub use consumer_group::{
     PartitionsReleased, ReleaseResult, RevokingPartition,
 };
 pub use message::{PollResult, Polled, SendResult, Sent};
-pub use node::{ClusterMetadata, Counter, GroupPrimary, Node, Stats};
+pub use node::{
+    ClusterMetadata, Counter, GroupPrimary, Node, NodeStatus, ReplicaDetails, ReplicaState, Stats,
+};
 pub use offset::{DeleteResult, OffsetResult, Offsets, OffsetsDeleted, OffsetsStored, StoreResult};
 pub use session::{LoggedIn, Me, UserDetails, Users};
 
@@ -113,6 +115,7 @@ macro_rules! replies {
 
 replies! {
     Stats(Stats): GetStats;
+    NodeStatus(NodeStatus): GetNodeStatus;
     ClusterMetadata(ClusterMetadata): GetClusterMetadata;
     Me(Me): GetMe;
     LoggedIn(LoggedIn): Login;

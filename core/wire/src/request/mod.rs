@@ -33,7 +33,8 @@ pub use message::{
 };
 pub use offset::{DeleteConsumerOffset, GetConsumerOffset, StoreConsumerOffset, StoreSection};
 pub use session::{
-    Attach, ChangePassword, CreateUser, DeleteUser, GetUser, GetUsers, Login, UpdateUser,
+    Attach, ChangePassword, CreateUser, DeleteUser, GetNodeStatus, GetUser, GetUsers, Login,
+    UpdateUser,
 };
 
 macro_rules! requests {
@@ -105,7 +106,7 @@ macro_rules! requests {
 requests! {
     empty: Ping GetStats GetClusterMetadata GetMe Logout;
     bodies:
-        Login Attach GetUser GetUsers CreateUser DeleteUser UpdateUser ChangePassword
+        GetNodeStatus Login Attach GetUser GetUsers CreateUser DeleteUser UpdateUser ChangePassword
         PollMessages SendMessages
         GetConsumerOffset StoreConsumerOffset DeleteConsumerOffset ResetConsumerOffset
         GetStream GetStreams CreateStream DeleteStream UpdateStream

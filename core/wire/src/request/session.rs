@@ -13,6 +13,16 @@ body! {
         password: Password,
     }
 
+    /// Asks for the replicas of the node that answers, with or without a session.
+    GetNodeStatus {
+        /// The user's name. Not looked at where the connection carries a session.
+        name: String,
+        /// The user's password. Not looked at where the connection carries a session.
+        password: Password,
+        /// Whether digests of the states are wanted: they cost the node the reading of its whole state.
+        digests: bool,
+    }
+
     /// Binds the connection to the session in the header.
     Attach {
         /// The session's secret, from the answer to its login.

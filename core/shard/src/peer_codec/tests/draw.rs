@@ -66,7 +66,9 @@ pub(super) fn variant(message: &PeerMessage) -> &'static str {
             Work::Poll(_) => "Poll",
             Work::GroupWrite(_) => "GroupWrite",
             Work::Offsets { .. } => "Offsets",
-            Work::Groups | Work::Counters => panic!("it concerns one node"),
+            Work::Groups | Work::Counters | Work::Verify(_) | Work::Replicas { .. } => {
+                panic!("it concerns one node")
+            }
         },
         PeerMessage::Answer { answer, .. } => match &answer.outcome {
             Err(_) => "Failure",
@@ -76,7 +78,9 @@ pub(super) fn variant(message: &PeerMessage) -> &'static str {
             Ok(Output::Written(_)) => "Written",
             Ok(Output::Polled { .. }) => "Polled",
             Ok(Output::Offsets(_)) => "Told",
-            Ok(Output::Groups(_) | Output::Counters(_)) => panic!("it concerns one node"),
+            Ok(
+                Output::Groups(_) | Output::Counters(_) | Output::Verified | Output::Replicas(_),
+            ) => panic!("it concerns one node"),
         },
         PeerMessage::Hurry { .. } => "Hurry",
         PeerMessage::Moved(_) => "Moved",

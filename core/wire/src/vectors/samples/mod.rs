@@ -125,7 +125,10 @@ fn file_name(command: Command, kind: &str, variant: &str) -> String {
 
 /// The header of a request of the sample session.
 fn request_header(command: Command) -> FrameHeader {
-    let logged_in = !matches!(command, Command::Ping | Command::Login);
+    let logged_in = !matches!(
+        command,
+        Command::Ping | Command::Login | Command::GetNodeStatus
+    );
     let request = match command.plane() {
         Plane::Metadata => 3,
         Plane::Connection | Plane::Query | Plane::Data if logged_in => SEEN,
@@ -147,7 +150,7 @@ fn reply_header(command: Command) -> FrameHeader {
     let request = request_header(command);
     let op = if command == Command::Login {
         Op(SESSION)
-    } else if command == Command::Ping {
+    } else if matches!(command, Command::Ping | Command::GetNodeStatus) {
         Op(0)
     } else {
         Op(SEEN + 1)

@@ -5,9 +5,10 @@ use std::{string::String, vec, vec::Vec};
 use super::{CLIENT, Content, MOMENT, SESSION, Vector, add_exchange, add_request, request_header};
 use crate::{
     Attach, ChangePassword, ClusterId, ClusterMetadata, Command, ConsensusGroup, Counter,
-    CreateUser, DeleteUser, ErrorCode, Failure, FrameHeader, GetUser, GetUsers, GroupPrimary,
-    Identifier, LoggedIn, Login, Me, Node, Password, ReplicaId, Reply, Request, SessionNumber,
-    SessionSecret, Stats, Timestamp, UpdateUser, UserDetails, UserId, Users, View,
+    CreateUser, DeleteUser, ErrorCode, Failure, FrameHeader, GetNodeStatus, GetUser, GetUsers,
+    GroupPrimary, Identifier, LoggedIn, Login, Me, Node, NodeStatus, Op, Password, ReplicaDetails,
+    ReplicaId, ReplicaState, Reply, Request, SessionNumber, SessionSecret, Stats, Timestamp,
+    UpdateUser, UserDetails, UserId, Users, View,
 };
 
 pub(super) fn add(vectors: &mut Vec<Vector>) {
@@ -93,6 +94,46 @@ fn add_node(vectors: &mut Vec<Vector>) {
     };
     let request = Request::GetClusterMetadata;
     add_exchange(vectors, "one node, one data group", request, metadata);
+    add_status(vectors);
+}
+
+fn add_status(vectors: &mut Vec<Vector>) {
+    let ask = GetNodeStatus {
+        name: "root".into(),
+        password: Password("a long secret".into()),
+        digests: true,
+    };
+    let replica = |group, state, digest| ReplicaDetails {
+        group: ConsensusGroup(group),
+        view: View(4),
+        primary: ReplicaId(1),
+        state,
+        serves: false,
+        op: Op(812),
+        durable: Op(811),
+        commit: Op(810),
+        applied: Op(809),
+        checkpoint: Op(700),
+        damaged: 0,
+        waits_for: None,
+        digest,
+    };
+    let status = NodeStatus {
+        cluster: ClusterId(0x1f1e_1d1c_1b1a_1918_1716_1514_1312_1110),
+        node: ReplicaId(0),
+        nodes: vec![Node {
+            replica: ReplicaId(0),
+            address: "127.0.0.1:5100".into(),
+        }],
+        replicas: vec![
+            replica(0, ReplicaState::Normal, Some(0x0102_0304)),
+            ReplicaDetails {
+                waits_for: Some("a majority for view 4".into()),
+                ..replica(1, ReplicaState::ViewChange, None)
+            },
+        ],
+    };
+    add_exchange(vectors, "a node with two replicas", ask, status);
 }
 
 fn user(id: u64, name: &str, active: bool) -> UserDetails {
