@@ -103,6 +103,23 @@ fn replica(group: u16, note: &vsr::Note) {
         | vsr::Note::Committed { .. }
         | vsr::Note::Skipped { .. }
         | vsr::Note::RepairRequested { .. } => {}
+        vsr::Note::Barrier { op, replica } => tracing::info!(
+            group,
+            op = op.0,
+            node = replica.0,
+            "a node that lost its disk is taken back"
+        ),
+        vsr::Note::Rejoining => tracing::warn!(
+            group,
+            "has lost its disk: asks the other nodes to take it back"
+        ),
+        vsr::Note::RejoinUnanswered => tracing::warn!(
+            group,
+            "nobody takes it back: no primary of the group serves on another node"
+        ),
+        vsr::Note::Rejoined { view } => {
+            tracing::info!(group, view = view.0, "taken back, and takes part again");
+        }
     }
 }
 

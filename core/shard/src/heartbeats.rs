@@ -49,7 +49,8 @@ impl Heartbeats {
             | vsr::Message::RequestStartView(_)
             | vsr::Message::ViewProbe(_)
             | vsr::Message::ViewProbeOk(_)
-            | vsr::Message::Gone(_)) => Some(other),
+            | vsr::Message::Gone(_)
+            | vsr::Message::Rejoin(_)) => Some(other),
         }
     }
 

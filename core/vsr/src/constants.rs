@@ -18,6 +18,9 @@ pub const CLIENTS_MAX: usize = 16 * 1024;
 /// The format of the bodies that this version prepares.
 pub(crate) const BODY_VERSION: u32 = 1;
 
+/// The operation of barriers (V13); state machines have no such.
+pub(crate) const BARRIER: u16 = u16::MAX;
+
 /// No prepare is as late as this: leaves room for the ops after it (V16).
 pub(crate) const TIMESTAMP_MAX: Timestamp = Timestamp(u64::MAX / 2);
 

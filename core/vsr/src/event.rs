@@ -48,7 +48,7 @@ pub struct Request {
     pub token: Token,
     /// Who asks.
     pub origin: Origin,
-    /// The kind of op, as the state machine names it.
+    /// The kind of op, as the state machine names it; `u16::MAX` is none of its.
     pub operation: u16,
     /// The state machine's own encoding; with its header it fits a u32.
     pub body: Bytes,
@@ -333,6 +333,22 @@ pub enum Note {
         view: View,
         /// The op.
         op: Op,
+    },
+    /// A replica that lost its disk has a barrier from here on: it may come back (V13).
+    Barrier {
+        /// The op.
+        op: Op,
+        /// The replica.
+        replica: ReplicaId,
+    },
+    /// The replica has lost its disk, and asks the others to take it back (V13).
+    Rejoining,
+    /// It has asked for long, and nobody has answered: no primary serves.
+    RejoinUnanswered,
+    /// It has the journal of a view, and takes part again.
+    Rejoined {
+        /// The view.
+        view: View,
     },
     /// The replica takes no part until its disk is repaired.
     OutOfService(OutOfService),

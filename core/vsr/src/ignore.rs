@@ -68,4 +68,10 @@ pub enum Ignore {
     GoneUnwanted,
     /// A checkpoint is being fetched already.
     GoneRepeated,
+    /// The primary has not applied what it inherited, leads no more, or has as much in flight as it takes.
+    NotServing,
+    /// The barrier that it asks for is prepared, and not committed yet.
+    RejoinRepeated,
+    /// It was sent before the replica lost its disk (V13).
+    VoteOfLostDisk,
 }

@@ -130,6 +130,12 @@ impl Journal {
             .skip_while(move |header| header.op() <= after)
     }
 
+    /// The prepares of the ops after `after`, of those in memory.
+    pub(crate) fn prepares_after(&self, after: Op) -> impl Iterator<Item = &Prepare> {
+        let prepares = self.entries.iter().map(|entry| &entry.prepare);
+        prepares.skip_while(move |prepare| prepare.header.op() <= after)
+    }
+
     /// The prepare with this op and checksum is durable; false when it is not one of this journal's.
     pub(crate) fn set_durable(&mut self, op: Op, checksum: u128) -> bool {
         let Some(index) = self.index(op) else {

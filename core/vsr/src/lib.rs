@@ -15,6 +15,7 @@
 //! | do_view_change | any | primary to be | VRR §4.2 |
 //! | start_view | new primary | backups | VRR §4.2 |
 //! | request_start_view | any | primary | instead of VRR §4.3 |
+//! | rejoin | any that lost its disk | all | instead of VRR §4.3 |
 //! | view_probe, view_probe_ok | primary; backup | backups; primary | VRR §6.3, without leases |
 //! | gone | whoever is asked | who asked | VRR §5.2 |
 #![no_std]
@@ -27,6 +28,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod barriers;
 mod client_sessions;
 mod codec;
 mod constants;
@@ -45,6 +47,7 @@ mod status;
 mod superblock;
 mod timeout;
 
+pub use barriers::{Barrier, Barriers};
 pub use client_sessions::{ClientSession, ClientSessions};
 pub use constants::{
     CLIENT_REPLY_SIZE_MAX, CLIENTS_MAX, PIPELINE_BYTES_MAX, PIPELINE_PREPARES_MAX,
@@ -52,9 +55,9 @@ pub use constants::{
 pub use event::{Effect, Input, Note, Origin, Prepare, Refusal, Request, Token};
 pub use ignore::Ignore;
 pub use message::{
-    Commit, CommitOk, DoViewChange, Gone, Message, PrepareMessage, PrepareOk, RequestPrepare,
-    RequestStartView, RequestedPrepare, StartView, StartViewChange, SuffixReport, ViewProbe,
-    ViewProbeOk,
+    Commit, CommitOk, DoViewChange, Gone, Message, PrepareMessage, PrepareOk, Rejoin,
+    RequestPrepare, RequestStartView, RequestedPrepare, StartView, StartViewChange, SuffixReport,
+    ViewProbe, ViewProbeOk,
 };
 pub use primary::primary_of;
 pub use quorum::quorum;

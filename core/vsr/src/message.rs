@@ -38,6 +38,8 @@ pub enum Message {
     ViewProbeOk(ViewProbeOk),
     /// VRR §5.2: the prepare asked for is no longer kept.
     Gone(Gone),
+    /// Asks to be taken back after the disk was lost (V13).
+    Rejoin(Rejoin),
 }
 
 /// Replicate an op.
@@ -234,6 +236,17 @@ pub struct Gone {
     pub checkpoint: Op,
 }
 
+/// Asks whoever leads to prepare the sender's barrier, and to answer with a [`StartView`] once that is committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rejoin {
+    /// Who has lost its disk.
+    pub replica: ReplicaId,
+    /// The view that it has promised since: none.
+    pub view: View,
+    /// Chosen by this incarnation of the replica: names the barrier and its answer.
+    pub nonce: u128,
+}
+
 macro_rules! each_message {
     ($message:expr, $field:ident) => {
         match $message {
@@ -250,6 +263,7 @@ macro_rules! each_message {
             Message::ViewProbe(it) => it.$field,
             Message::ViewProbeOk(it) => it.$field,
             Message::Gone(it) => it.$field,
+            Message::Rejoin(it) => it.$field,
         }
     };
 }

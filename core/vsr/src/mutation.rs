@@ -28,6 +28,10 @@ pub(crate) const V10_UNREADABLE: bool = cfg!(feature = "mutation-v10-unreadable"
 pub(crate) const V11: bool = cfg!(feature = "mutation-v11");
 /// A prepare that cannot be read is nacked.
 pub(crate) const V12: bool = cfg!(feature = "mutation-v12");
+/// A replica that lost its disk is as good as a new one.
+pub(crate) const V13: bool = cfg!(feature = "mutation-v13");
+/// What a replica has voted before it lost its disk counts.
+pub(crate) const V13_VOTES: bool = cfg!(feature = "mutation-v13-votes");
 /// Duplicates are recognised neither at admission nor at apply.
 pub(crate) const V14: bool = cfg!(feature = "mutation-v14");
 /// The journal is recycled up to the own checkpoint, whatever others have.

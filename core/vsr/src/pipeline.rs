@@ -43,9 +43,9 @@ impl Pipeline {
         room.prepares > 0 && (is_small || self.entries.is_empty())
     }
 
-    pub(crate) fn push(&mut self, header: PrepareHeader, token: Token) {
+    pub(crate) fn push(&mut self, header: PrepareHeader, token: Option<Token>) {
         assert!(self.entries.len() < PIPELINE_PREPARES_MAX);
-        self.push_back(header, Some(token));
+        self.push_back(header, token);
     }
 
     /// An op that the primary of a view has found in its journal, and that nobody waits for. There may be

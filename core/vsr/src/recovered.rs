@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use wire::{Op, PrepareHeader, Timestamp, View};
 
 use crate::{
-    ChainPoint, ClientSessions, Config, OutOfService, Prepare, Superblock,
+    Barriers, ChainPoint, ClientSessions, Config, OutOfService, Prepare, Superblock,
     constants::{SUFFIX_MAX, VOTE_OPS_MAX},
     damaged::{Damaged, Known},
     journal::{Anchor, anchor},
@@ -30,6 +30,9 @@ pub struct Checkpoint {
     pub view: View,
     /// The client table.
     pub client_sessions: ClientSessions,
+    /// The barriers of replicas that lost their disks (V13). Older checkpoints have none.
+    #[serde(default)]
+    pub barriers: Barriers,
 }
 
 /// What the disk holds of one consensus group.
@@ -105,7 +108,7 @@ impl Recovered {
     /// The replica has lost its disk, and was not taken back since (V13).
     pub(crate) fn is_rejoining(&self) -> bool {
         let superblock = self.superblock.as_ref();
-        superblock.map_or(self.is_rejoining, |it| it.is_rejoining)
+        superblock.map_or(self.is_rejoining, |it| it.is_rejoining) && !mutation::V13
     }
 
     /// Nothing was ever promised or prepared here.

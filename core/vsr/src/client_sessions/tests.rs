@@ -3,10 +3,10 @@
 use std::vec::Vec;
 
 use bytes::Bytes;
-use wire::{ClientId, Op, RequestNumber, SessionNumber};
+use wire::{ClientId, Op, ReplicaId, RequestNumber, SessionNumber};
 
 use super::ClientSessions;
-use crate::Checkpoint;
+use crate::{Barrier, Barriers, Checkpoint};
 
 fn example() -> ClientSessions {
     let mut sessions = ClientSessions::default();
@@ -21,17 +21,26 @@ fn example() -> ClientSessions {
 /// These bytes are in snapshots: older ones stay readable.
 #[test]
 fn encoding_in_snapshots_is_what_it_was() {
+    let mut barriers = Barriers::default();
+    let (op, checksum, nonce) = (Op(8), 6, 4);
+    let barrier = Barrier {
+        op,
+        checksum,
+        nonce,
+    };
+    barriers.set(ReplicaId(2), barrier);
     let checkpoint = Checkpoint {
         op: Op(9),
         checksum: 1,
         timestamp: wire::Timestamp(2),
         view: wire::View(3),
         client_sessions: example(),
+        barriers,
     };
     let bytes = rmp_serde::to_vec(&checkpoint).unwrap();
     let id = |low: &[u8]| [&[0xc4, 16][..], &[0; 14], low].concat();
     let expected: Vec<u8> = [
-        &[0x95, 9][..],
+        &[0x96, 9][..],
         &id(&[0, 1]),
         &[2, 3],
         // One field: a map of two clients, in order.
@@ -40,12 +49,28 @@ fn encoding_in_snapshots_is_what_it_was() {
         &[0x94, 4, 0, 4, 0xc0],
         &id(&[0x0a, 0x0b]),
         &[0x94, 3, 7, 9, 0xc4, 2, b'o', b'k'],
+        // One field: a map of one replica's barrier.
+        &[0x91, 0x81, 2, 0x93, 8],
+        &id(&[0, 6]),
+        &id(&[0, 4]),
     ]
     .concat();
     assert_eq!(bytes, expected);
     assert_eq!(
         rmp_serde::from_slice::<Checkpoint>(&bytes).unwrap(),
         checkpoint
+    );
+
+    // Before there were barriers, nobody had any.
+    let mut older = bytes[..bytes.len() - 41].to_vec();
+    older[0] = 0x95;
+    let expected = Checkpoint {
+        barriers: Barriers::default(),
+        ..checkpoint
+    };
+    assert_eq!(
+        rmp_serde::from_slice::<Checkpoint>(&older).unwrap(),
+        expected
     );
 }
 

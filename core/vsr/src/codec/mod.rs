@@ -13,8 +13,8 @@ use wire::{
 
 use crate::{
     ChainPoint, Commit, CommitOk, DoViewChange, Gone, Message, Prepare, PrepareMessage, PrepareOk,
-    RequestPrepare, RequestStartView, RequestedPrepare, StartView, StartViewChange, SuffixReport,
-    ViewProbe, ViewProbeOk,
+    Rejoin, RequestPrepare, RequestStartView, RequestedPrepare, StartView, StartViewChange,
+    SuffixReport, ViewProbe, ViewProbeOk,
 };
 
 macro_rules! messages {
@@ -68,6 +68,7 @@ messages! {
     11 ViewProbe(ViewProbe),
     12 ViewProbeOk(ViewProbeOk),
     13 Gone(Gone),
+    14 Rejoin(Rejoin),
 }
 
 fields! {
@@ -156,6 +157,11 @@ fields! {
         view: View,
         op: Op,
         checkpoint: Op,
+    }
+    Rejoin {
+        replica: ReplicaId,
+        view: View,
+        nonce: u128,
     }
 }
 

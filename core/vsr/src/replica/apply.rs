@@ -5,13 +5,13 @@ use wire::{ClientId, Op, PrepareHeader, SessionNumber};
 
 use super::Replica;
 use crate::{
-    Effect, Note, Origin, Token, client_sessions::Answer, constants::PIPELINE_PREPARES_MAX,
-    journal::anchor,
+    Effect, Note, Origin, Token, barriers::Barrier, client_sessions::Answer,
+    constants::PIPELINE_PREPARES_MAX, journal::anchor,
 };
 
 impl Replica {
     /// Hands out what is committed. An op that a client asked for waits until the ops before it are
-    /// applied: they may end its session, or be the same request (V14). The others wait for nothing but
+    /// applied: they may end its session, or be the same request (V14). So does a barrier, which is applied here. The others wait for nothing but
     /// their order. How many are handed out and not reported is bounded.
     pub(super) fn apply_committed(&mut self) {
         while self.applying < self.commit_chained {
@@ -27,7 +27,15 @@ impl Replica {
             if Origin::of(&prepare.header) != Origin::Internal && handed_out > 0 {
                 return;
             }
+            let barrier = Barrier::read(&prepare);
+            if barrier.is_some() && handed_out > 0 {
+                return;
+            }
             self.applying = op;
+            if let Some((replica, barrier)) = barrier {
+                self.pass_barrier(replica, barrier);
+                continue;
+            }
             match self.check(&prepare.header) {
                 Ok(()) => {
                     let token = self.pipeline.take_token(op);
@@ -114,7 +122,7 @@ impl Replica {
     }
 
     /// The op is behind us. Returns who waits for it still.
-    fn finish(&mut self, op: Op) -> Option<Token> {
+    pub(super) fn finish(&mut self, op: Op) -> Option<Token> {
         let was_serving = self.is_serving();
         let prepare = self.journal.prepare(op);
         self.applied = anchor(prepare.expect("what is not applied is in the journal"));

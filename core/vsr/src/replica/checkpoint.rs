@@ -20,6 +20,7 @@ impl Replica {
             timestamp: self.applied.timestamp,
             view: self.applied.view,
             client_sessions: self.client_sessions.clone(),
+            barriers: self.barriers.clone(),
         }
     }
 

@@ -88,6 +88,11 @@ impl Target {
             || header.is_some_and(|header| header.checksum == point.checksum)
     }
 
+    /// The ops after what is committed.
+    pub(super) fn headers(&self) -> &[PrepareHeader] {
+        &self.headers
+    }
+
     fn header(&self, op: Op) -> Option<&PrepareHeader> {
         self.headers.iter().find(|header| header.op() == op)
     }
@@ -160,9 +165,7 @@ impl Replica {
         let Some(view) = self.promises.durable_view() else {
             return;
         };
-        if self.is_rejoining() {
-            return;
-        }
+        assert!(!self.is_rejoining(), "it asks for a barrier first");
         let request = RequestStartView {
             replica: self.config.replica,
             view,
@@ -230,6 +233,10 @@ impl Replica {
                 self.commit_up_to(target.commit.op);
                 let matched = self.matched(&target);
                 if self.has_all(&mut target, matched) {
+                    if self.drop_old_votes(&target) {
+                        // V13: all of the journal is here, and somebody's vote is older than its barrier.
+                        return self.choose_journal();
+                    }
                     self.install(&mut target, matched);
                 }
             }

@@ -116,6 +116,8 @@ impl Replica {
     fn repeat_recovery(&mut self) {
         if self.view_change.target.is_some() {
             self.pursue_again();
+        } else if self.is_rejoining() {
+            self.ask_to_rejoin();
         } else if !self.is_primary() {
             self.request_start_view(self.primary());
         }
@@ -261,7 +263,7 @@ impl Replica {
             return;
         }
         if view < self.view {
-            if self.status == Status::RecoveringHead {
+            if self.status == Status::RecoveringHead && !self.is_rejoining() {
                 self.call_for_later_view();
             }
             return;
@@ -272,6 +274,11 @@ impl Replica {
                 self.withdraw_wish();
             }
             Status::Normal | Status::ViewChange => self.request_start_view(sender),
+            Status::RecoveringHead if self.is_rejoining() => {
+                if self.view_change.target.is_none() || view > self.view {
+                    self.ask_primary_to_rejoin(sender);
+                }
+            }
             Status::RecoveringHead if self.view_change.target.is_none() || view > self.view => {
                 self.request_start_view(sender);
             }

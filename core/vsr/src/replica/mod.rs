@@ -5,7 +5,7 @@ use alloc::{collections::VecDeque, vec::Vec};
 use wire::{ClusterId, ConsensusGroup, Op, ReplicaId, Time, View};
 
 use crate::{
-    ChainPoint, ClientSessions, Commit, Effect, Ignore, Input, Message, Note, Status,
+    Barriers, ChainPoint, ClientSessions, Commit, Effect, Ignore, Input, Message, Note, Status,
     damaged::Damaged,
     journal::{Anchor, Journal},
     mutation,
@@ -17,6 +17,7 @@ use crate::{
 use liveness::Liveness;
 use promises::Promises;
 use read_index::ReadIndex;
+use rejoining::Rejoining;
 use repair::Repair;
 use state_transfer::StateTransfer;
 use view_change::ViewChange;
@@ -33,6 +34,7 @@ mod normal;
 mod promises;
 mod read_index;
 mod recovery;
+mod rejoining;
 mod repair;
 mod state_transfer;
 mod view_change;
@@ -100,7 +102,10 @@ pub struct Replica {
     /// What a primary has prepared in this view and not applied.
     pipeline: Pipeline,
     client_sessions: ClientSessions,
-    /// Ops of the durable checkpoints, by replica, as far as known. They only rise.
+    /// Those of replicas that lost their disks, as far as they are applied (V13).
+    barriers: Barriers,
+    rejoining: Rejoining,
+    /// Ops of the durable checkpoints, by replica, as far as known. They only rise, unless a disk is lost.
     checkpoints: Vec<Op>,
     /// The checkpoint that is being written.
     checkpoint_begun: Option<ChainPoint>,
@@ -269,6 +274,7 @@ impl Replica {
             Message::StartView(it) => self.on_start_view(it),
             Message::RequestStartView(it) => self.on_request_start_view(it),
             Message::Gone(it) => self.on_gone(it),
+            Message::Rejoin(it) => self.on_rejoin(it),
         }
     }
 
@@ -323,6 +329,7 @@ impl Replica {
         self.want_no_checkpoint();
         self.watch();
         self.note(Note::ViewEntered { view: self.view });
+        self.finish_rejoining();
         self.effects.push_back(Effect::StatusChanged);
         // The journal of the view contains whatever was committed before it.
         self.commit_up_to(self.commit_max.min(self.op()));

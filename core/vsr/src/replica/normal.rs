@@ -1,5 +1,6 @@
 //! Normal operation (VRR §4.1): requests, prepares, acknowledgements, commits.
 
+use bytes::Bytes;
 use wire::{ClientId, Op, PrepareHeader, ReplicaId, RequestNumber, SessionNumber, Timestamp};
 
 use super::Replica;
@@ -7,7 +8,7 @@ use crate::{
     ChainPoint, Commit, CommitOk, Effect, Ignore, Message, Note, Origin, Prepare, PrepareMessage,
     PrepareOk, Refusal, Request, Status, Token,
     client_sessions::Answer,
-    constants::{BODY_VERSION, TIMESTAMP_MAX},
+    constants::{BARRIER, BODY_VERSION, TIMESTAMP_MAX},
     mutation,
 };
 
@@ -91,31 +92,37 @@ impl Replica {
 
     /// VRR §4.1, step 3: the op gets its number and place in the chain, goes to the backups and the disk.
     fn prepare(&mut self, request: Request) {
+        assert!(request.operation != BARRIER, "state machines have no such");
+        let (client, session, number) = named(request.origin);
+        let header = PrepareHeader {
+            client: client.0,
+            session: session.0,
+            request: number.0,
+            operation: request.operation,
+            ..PrepareHeader::default()
+        };
+        self.replicate(header, request.body, Some(request.token));
+    }
+
+    /// `header` says what the op is; its place in the journal is the next.
+    pub(super) fn replicate(&mut self, header: PrepareHeader, body: Bytes, token: Option<Token>) {
         assert!(self.is_serving());
         let head = self.journal.head();
-        let (client, session, number) = named(request.origin);
         // V16: the only clock that a state machine sees.
         let timestamp = self.now.wall.max(Timestamp(head.timestamp.0 + 1));
         let header = PrepareHeader {
             parent: head.point.checksum,
             cluster: self.config.cluster.0,
-            client: client.0,
-            session: session.0,
-            request: number.0,
             op: head.point.op.next().0,
             timestamp: timestamp.0,
             view: self.view.0,
             group: self.config.group.0,
-            operation: request.operation,
             version: BODY_VERSION,
-            ..PrepareHeader::default()
+            ..header
         }
-        .sealed(&request.body);
-        let prepare = Prepare {
-            header,
-            body: request.body,
-        };
-        self.pipeline.push(header, request.token);
+        .sealed(&body);
+        let prepare = Prepare { header, body };
+        self.pipeline.push(header, token);
         self.journal.append(prepare.clone(), false);
         self.broadcast(&Message::Prepare(PrepareMessage {
             replica: self.config.replica,

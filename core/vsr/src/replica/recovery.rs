@@ -6,8 +6,8 @@ use alloc::{collections::VecDeque, vec};
 use wire::{Op, Time, View};
 
 use super::{
-    Config, Replica, liveness::Liveness, promises::Promises, read_index::ReadIndex, repair::Repair,
-    state_transfer::StateTransfer, view_change::ViewChange,
+    Config, Replica, liveness::Liveness, promises::Promises, read_index::ReadIndex,
+    rejoining::Rejoining, repair::Repair, state_transfer::StateTransfer, view_change::ViewChange,
 };
 use crate::{
     Checkpoint, Note, OutOfService, Recovered, Status, constants::HEARTBEAT_INTERVAL,
@@ -52,6 +52,7 @@ impl Replica {
         let mut replica = Self::behind(config, recovered.checkpoint.unwrap_or_default());
         replica.nonce = recovered.nonce;
         replica.promises = Promises::lost(recovered.position);
+        replica.rejoining.is_under_way = true;
         replica.status = Status::RecoveringHead;
         replica.view_change.repeat.start(replica.now);
         replica.write_superblock();
@@ -138,6 +139,7 @@ impl Replica {
             replica.note(Note::Dropped { op });
         }
         if chain.head_uncertain {
+            replica.rejoining.is_under_way = replica.is_rejoining();
             replica.status = Status::RecoveringHead;
             replica.view_change.repeat.start(replica.now);
             return replica;
@@ -196,6 +198,8 @@ impl Replica {
             applied,
             pipeline: Pipeline::default(),
             client_sessions: checkpoint.client_sessions,
+            barriers: checkpoint.barriers,
+            rejoining: Rejoining::default(),
             checkpoints,
             checkpoint_begun: None,
             repair: Repair::new(),

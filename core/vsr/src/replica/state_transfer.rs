@@ -133,6 +133,7 @@ impl Replica {
         self.applying = point.op;
         self.applied = anchor;
         self.client_sessions = checkpoint.client_sessions;
+        self.barriers = checkpoint.barriers;
         self.checkpoint_begun = None;
         self.repair.stop();
         // Unless others are further on than that view, its journal goes on being fetched.

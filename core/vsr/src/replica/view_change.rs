@@ -41,7 +41,7 @@ pub(super) struct ViewChange {
     /// This replica's vote. Set once everything in it is durable; never changes for a view (V5).
     pub(super) vote: Option<DoViewChange>,
     /// The votes for this view, by replica, where this replica is to lead it.
-    votes: Vec<Option<DoViewChange>>,
+    pub(super) votes: Vec<Option<DoViewChange>>,
     /// The journal of this view, while it is fetched.
     pub(super) target: Option<Target>,
     /// View changes in a row without a view that was entered.
@@ -348,6 +348,11 @@ impl Replica {
         if !is_new {
             return self.count_ignored(Ignore::DoViewChangeRepeated);
         }
+        self.choose_journal();
+    }
+
+    /// VRR §4.2, step 3: the journal of the view, once there are enough votes that count (V13).
+    pub(super) fn choose_journal(&mut self) {
         let votes: Vec<&DoViewChange> = self.view_change.votes.iter().flatten().collect();
         let is_chosen = self.view_change.target.is_some();
         let has_quorum = votes.len() >= usize::from(crate::quorum(self.config.replica_count));
@@ -362,10 +367,14 @@ impl Replica {
                 headers,
                 truncated,
             } => {
+                let target = Target::new(commit, headers);
+                if self.drop_old_votes(&target) {
+                    return self.choose_journal();
+                }
                 if let Some((op, nacks)) = truncated {
                     self.note(Note::Truncated { op, nacks });
                 }
-                self.pursue(Target::new(commit, headers));
+                self.pursue(target);
             }
             Choice::Undecided(op) if is_complete => {
                 let view = self.view;

@@ -52,6 +52,10 @@ pub(crate) struct Disk {
     writing_others: VecDeque<Write>,
     /// Its last prepares are lost, and it is known that they may be (V11).
     pub(crate) is_head_uncertain: bool,
+    /// It took the place of one that was lost, and its replica has not been taken back (V13).
+    pub(crate) is_lost: bool,
+    /// There was one that was lost before it.
+    pub(crate) is_new: bool,
     /// Until then it completes nothing.
     pub(crate) stalled_until: u64,
     /// Percent of the times at which it could complete something and does not.
@@ -59,6 +63,15 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
+    /// In place of one that was lost.
+    pub(crate) fn empty() -> Self {
+        Self {
+            is_lost: true,
+            is_new: true,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn write(&mut self, write: Write) {
         match write {
             Write::Prepare(prepare) => self.writing_prepares.push_back(prepare),
@@ -201,6 +214,7 @@ impl Disk {
             prepares: self.prepares.clone(),
             head_uncertain: self.is_head_uncertain,
             nonce,
+            is_rejoining: self.is_new,
             ..Recovered::default()
         }
     }

@@ -48,6 +48,8 @@ pub(crate) struct Counts {
     pub(crate) repaired: u64,
     pub(crate) truncated: u64,
     pub(crate) undecided: u64,
+    pub(crate) wiped: u64,
+    pub(crate) rejoined: u64,
 }
 
 impl Process {
@@ -87,6 +89,8 @@ impl Counts {
         self.repaired += other.repaired;
         self.truncated += other.truncated;
         self.undecided += other.undecided;
+        self.wiped += other.wiped;
+        self.rejoined += other.rejoined;
     }
 }
 
@@ -113,7 +117,7 @@ pub(crate) struct Member {
     pub(crate) process: Option<Process>,
     incarnations: u128,
     /// The highest view that it was seen in.
-    view: View,
+    pub(crate) view: View,
 }
 
 /// In place of the checksum of a committed op that was not executed.
@@ -145,6 +149,8 @@ pub(crate) struct Group {
     flights: Vec<Flight>,
     /// The last start_view that was sent to each replica: it may come again at any time.
     start_views: BTreeMap<ReplicaId, Flight>,
+    /// The last vote of each replica, likewise.
+    votes: BTreeMap<ReplicaId, Flight>,
     /// Links that lose everything, by sender and receiver.
     pub(crate) cut: BTreeSet<(u8, u8)>,
     /// Percent of messages that are lost, and that come twice.
@@ -158,6 +164,8 @@ pub(crate) struct Group {
     pub(crate) loses_heads: bool,
     /// Whether prepares on disks rot.
     pub(crate) rots: bool,
+    /// Whether disks are lost.
+    pub(crate) loses_disks: bool,
     pub(crate) now: u64,
     /// What is committed, by op: whichever replica executed it first.
     committed: BTreeMap<Op, Committed>,
@@ -197,6 +205,7 @@ impl Group {
             members: (0..replica_count).map(member).collect(),
             flights: Vec::new(),
             start_views: BTreeMap::new(),
+            votes: BTreeMap::new(),
             cut: BTreeSet::new(),
             loss: 0,
             repeats: 0,
@@ -204,6 +213,7 @@ impl Group {
             tardy: 0,
             loses_heads: false,
             rots: false,
+            loses_disks: false,
             now: 1_000_000_000,
             committed: BTreeMap::new(),
             clients: Clients::new(),
@@ -431,6 +441,8 @@ impl Group {
                 self.counts.requests_skipped += 1;
                 self.execute(replica, op, SKIPPED, Timestamp(0));
             }
+            Note::Barrier { op, .. } => self.execute(replica, op, SKIPPED, Timestamp(0)),
+            Note::Rejoined { .. } => self.take_back(replica),
             Note::OutOfService(reason) => panic!("replica {replica} is out of service: {reason}"),
             _ => {}
         }
@@ -452,6 +464,13 @@ impl Group {
         }));
     }
 
+    /// So does a vote.
+    pub(crate) fn repeat_vote(&mut self, replica: ReplicaId) {
+        let sent = self.votes.get(&replica).cloned();
+        let at = self.now + self.random.below(TARDY);
+        self.flights.extend(sent.map(|sent| Flight { at, ..sent }));
+    }
+
     fn send(&mut self, from: ReplicaId, to: ReplicaId, message: Message) {
         let copies = if self.random.percent(self.loss) {
             0
@@ -470,6 +489,9 @@ impl Group {
             };
             if matches!(message, Message::StartView(_)) {
                 self.start_views.insert(to, flight.clone());
+            }
+            if matches!(message, Message::DoViewChange(_)) {
+                self.votes.insert(from, flight.clone());
             }
             self.flights.push(flight);
         }
@@ -670,6 +692,7 @@ impl Group {
             assert!(view >= member.view, "V2: the view of {replica} fell");
             member.view = view;
             member.disk.is_head_uncertain = false;
+            member.disk.is_lost = false;
         }
         if process.replica.is_serving() {
             // V8: whoever serves has executed all that was ever acknowledged before its view; a deposed

@@ -12,14 +12,17 @@ mod group;
 mod random;
 mod story;
 mod transfer;
+mod wipe;
 
 use group::Group;
 use random::Random;
 
 /// `VSR_SEEDS=first..last` runs those instead, and `VSR_TRACE=1` prints what happens.
-fn seeds() -> std::ops::Range<u64> {
+fn seeds(count: u64) -> std::ops::Range<u64> {
     let given = std::env::var("VSR_SEEDS").ok();
-    let Some(given) = given else { return 1..101 };
+    let Some(given) = given else {
+        return 1..count + 1;
+    };
     let (first, last) = given.split_once("..").expect("VSR_SEEDS=first..last");
     let number = |text: &str| text.parse::<u64>().expect("a number");
     number(first)..number(last)
@@ -119,7 +122,7 @@ const fn count_of(seeds: &std::ops::Range<u64>) -> u64 {
 }
 
 fn run(replica_count: u8) {
-    let seeds = seeds();
+    let seeds = seeds(100);
     let mut counts = group::Counts::default();
     for seed in seeds.clone() {
         let group = Group::new(replica_count, Random::new(seed));
@@ -130,6 +133,40 @@ fn run(replica_count: u8) {
     if count >= 100 {
         assert_floors(replica_count, &counts, count);
     }
+}
+
+/// Disks are lost, and nothing else is wrong with them (V13).
+fn run_without_disks(replica_count: u8) {
+    let seeds = seeds(50);
+    let mut counts = group::Counts::default();
+    for seed in seeds.clone() {
+        let mut group = Group::new(replica_count, Random::new(seed));
+        group.loses_disks = true;
+        counts.add(&story::tell(group, seed));
+    }
+    let count = count_of(&seeds);
+    eprintln!("n = {replica_count}, {count} seeds: {counts:?}");
+    for (what, count, floor) in [
+        ("disks lost", counts.wiped, count),
+        ("replicas taken back", counts.rejoined, count),
+        ("ops committed", counts.committed, 20 * count),
+        ("minorities lost for good", counts.endured, count / 10),
+    ] {
+        assert!(
+            count >= floor,
+            "n = {replica_count}: {what}: {count}, at least {floor} expected"
+        );
+    }
+}
+
+#[test]
+fn three_replicas_that_lose_disks() {
+    run_without_disks(3);
+}
+
+#[test]
+fn five_replicas_that_lose_disks() {
+    run_without_disks(5);
 }
 
 #[test]

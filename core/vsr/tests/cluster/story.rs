@@ -47,6 +47,7 @@ impl Drop for Guard {
 /// How bad the network of this story is, and whether one disk is slow.
 fn set_out(group: &mut Group) {
     match group.random.below(10) {
+        _ if group.loses_disks => {}
         0..=3 => group.loses_heads = true,
         4..=7 => group.rots = true,
         _ => {}
@@ -172,6 +173,7 @@ fn trouble(group: &mut Group) {
         13 => group.handle(replica, Input::PrimaryLost),
         14 if group.loses_heads => lose_head(group, replica),
         14 if group.rots => rot(group, replica),
+        14 if group.loses_disks => group.wipe(replica),
         // Whoever is away or behind has to do with a checkpoint.
         15 => (0..group.replica_count).for_each(|replica| group.checkpoint(replica)),
         _ => group.cut.clear(),
@@ -235,11 +237,14 @@ enum Affliction {
 /// came before (V17), and then stay in their view: nobody moves them alone (V6).
 fn endure(group: &mut Group) {
     heal(group);
+    if group.random_for_disks() {
+        until_taken_back(group);
+    }
     // Those whose head is uncertain, or that have lost prepares, may need the others, and count as lost.
     let mut afflicted: Vec<u8> = (0..group.replica_count)
         .filter(|it| {
             let disk = &group.members[usize::from(*it)].disk;
-            disk.is_head_uncertain || disk.is_suspect()
+            disk.is_head_uncertain || disk.is_suspect() || disk.is_lost
         })
         .collect();
     let rest = usize::from(group.replica_count / 2).saturating_sub(afflicted.len());
@@ -285,6 +290,24 @@ fn endure(group: &mut Group) {
         }
     }
     group.counts.endured += 1;
+}
+
+/// Whoever lost its disk is back before anything else happens.
+fn until_taken_back(group: &mut Group) {
+    let deadline = group.now + 30_000 * MILLISECOND;
+    while group.without_disk() > 0 {
+        assert!(
+            group.now < deadline,
+            "who lost its disk is not taken back:\n{}",
+            group.states()
+        );
+        group.pass(MILLISECOND);
+        for replica in 0..group.replica_count {
+            while group.work(replica) {}
+            group.fetch(replica);
+        }
+        group.clients_act(false);
+    }
 }
 
 fn afflict(group: &mut Group, replica: u8) {

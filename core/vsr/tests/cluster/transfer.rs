@@ -97,9 +97,10 @@ impl Group {
     /// V15: what the disk may forget is in the checkpoints of a quorum.
     pub(crate) fn check_recyclable(&self, superblock: &Superblock) {
         let recyclable = superblock.recyclable();
+        // One that is lost was there when it was counted.
         let has_it = |disk: &crate::disk::Disk| {
             let op = disk.checkpoint.as_ref().map_or(Op(0), |(it, _)| it.op);
-            op >= recyclable
+            op >= recyclable || disk.is_new
         };
         let holders = self.members.iter().filter(|it| has_it(&it.disk)).count();
         assert!(

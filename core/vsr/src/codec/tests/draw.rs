@@ -7,8 +7,8 @@ use wire::{Op, PrepareHeader, ReplicaId, View};
 
 use crate::{
     ChainPoint, Commit, CommitOk, DoViewChange, Gone, Message, Prepare, PrepareMessage, PrepareOk,
-    RequestPrepare, RequestStartView, RequestedPrepare, StartView, StartViewChange, SuffixReport,
-    ViewProbe, ViewProbeOk,
+    Rejoin, RequestPrepare, RequestStartView, RequestedPrepare, StartView, StartViewChange,
+    SuffixReport, ViewProbe, ViewProbeOk,
 };
 
 /// Small and reproducible: xorshift64*.
@@ -225,6 +225,11 @@ impl Draw {
                 op,
                 checkpoint: self.op(),
             }),
+            14 => Message::Rejoin(Rejoin {
+                replica,
+                view,
+                nonce: self.u128(),
+            }),
             other => panic!("there is no kind {other}"),
         }
     }
@@ -235,7 +240,7 @@ impl Draw {
         let at = self.below(bytes.len());
         match self.below(6) {
             0 => damaged[at] ^= 1 << self.below(8),
-            1 => damaged[at] = [0, 1, 2, 13, 14, 0x7f, 0x80, 0xff][self.below(8)],
+            1 => damaged[at] = [0, 1, 2, 14, 15, 0x7f, 0x80, 0xff][self.below(8)],
             2 => {
                 let number = [0, 1, u32::MAX, 1 << 31, 0x00ff_ffff][self.below(5)];
                 let end = bytes.len().min(at + 4);

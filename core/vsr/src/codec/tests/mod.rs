@@ -24,7 +24,7 @@ fn bytes_of(message: &Message) -> Bytes {
 #[test]
 fn kinds_are_dense_and_every_message_has_its_own() {
     let kinds: Vec<u8> = Message::KINDS.iter().map(|(kind, _)| *kind).collect();
-    assert_eq!(kinds, (1..=13).collect::<Vec<u8>>());
+    assert_eq!(kinds, (1..=14).collect::<Vec<u8>>());
     let messages = each_kind(&mut Draw(1));
     assert_eq!(
         kinds,
@@ -86,7 +86,7 @@ fn encoding_is_what_it_was() {
         kinds.push(message.kind());
     }
     kinds.dedup();
-    assert_eq!(kinds, (1..=13).collect::<Vec<u8>>());
+    assert_eq!(kinds, (1..=14).collect::<Vec<u8>>());
 }
 
 #[test]

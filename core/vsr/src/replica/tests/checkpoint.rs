@@ -6,7 +6,8 @@ use super::{
     CLIENT, EMPTY, Fixture, START, chain, heartbeat, point, prepare_message, prepare_ok, superblock,
 };
 use crate::{
-    Checkpoint, Commit, CommitOk, Effect, Ignore, Input, Message, Note, PrepareOk, Superblock,
+    Barriers, Checkpoint, Commit, CommitOk, Effect, Ignore, Input, Message, Note, PrepareOk,
+    Superblock,
 };
 
 fn recyclable(effects: &[Effect]) -> Option<Op> {
@@ -36,6 +37,7 @@ fn checkpoint_names_the_op_that_is_applied() {
             timestamp: Timestamp(START + 1),
             view: View(0),
             client_sessions: alone.replica.client_sessions().clone(),
+            barriers: Barriers::default(),
         }
     );
 }

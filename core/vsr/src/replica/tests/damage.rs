@@ -9,8 +9,8 @@ use super::{
     prepare_in, request_prepare, requested_prepare, rotten, send, view_entered, vote, wish,
 };
 use crate::{
-    Checkpoint, ClientSessions, Commit, DoViewChange, Effect, Gone, Input, Message, Note, Prepare,
-    Recovered, Rotten, Status, SuffixReport, Superblock,
+    Barriers, Checkpoint, ClientSessions, Commit, DoViewChange, Effect, Gone, Input, Message, Note,
+    Prepare, Recovered, Rotten, Status, SuffixReport, Superblock,
 };
 
 const fn damaged(first: u64, last: u64) -> Effect {
@@ -353,6 +353,7 @@ fn v3_checkpoint_of_another_replica_keeps_what_is_behind_it() {
         timestamp: fifth.timestamp(),
         view: fifth.view(),
         client_sessions: ClientSessions::default(),
+        barriers: Barriers::default(),
     }));
     let written = written(&effects);
     assert_eq!((written.checkpoint.op, written.head), (Op(5), Op(40)));

@@ -9,8 +9,8 @@ use super::{
     session, superblock, written,
 };
 use crate::{
-    ChainPoint, Checkpoint, ClientSessions, Effect, Ignore, Input, Note, Origin, OutOfService,
-    Prepare, Recovered, Refusal, Status, Superblock,
+    Barriers, ChainPoint, Checkpoint, ClientSessions, Effect, Ignore, Input, Note, Origin,
+    OutOfService, Prepare, Recovered, Refusal, Status, Superblock,
 };
 
 fn disk(prepares: Vec<Prepare>) -> Recovered {
@@ -28,6 +28,7 @@ fn checkpoint_after(prepare: &Prepare) -> Checkpoint {
         timestamp: prepare.header.timestamp(),
         view: prepare.header.view(),
         client_sessions: ClientSessions::default(),
+        barriers: Barriers::default(),
     }
 }
 

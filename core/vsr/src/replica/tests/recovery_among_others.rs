@@ -10,8 +10,8 @@ use super::{
     view_entered, vote, wish,
 };
 use crate::{
-    Checkpoint, ClientSessions, Effect, Input, Message, Note, OutOfService, Prepare, Recovered,
-    Status,
+    Barriers, Checkpoint, ClientSessions, Effect, Input, Message, Note, OutOfService, Prepare,
+    Recovered, Status,
 };
 
 fn recovered(checkpoint: u64, op: u64) -> Effect {
@@ -137,6 +137,7 @@ fn disk_with_two_of_one_op(prepares: &[Prepare]) -> Recovered {
         timestamp: second.timestamp(),
         view: second.view(),
         client_sessions: ClientSessions::default(),
+        barriers: Barriers::default(),
     });
     disk.prepares = prepares.to_vec();
     disk.prepares

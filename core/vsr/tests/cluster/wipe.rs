@@ -1,0 +1,47 @@
+//! Disks that are lost with all that is on them (V13).
+
+use wire::{ReplicaId, View};
+
+use crate::{disk::Disk, group::Group};
+
+impl Group {
+    /// It is killed, and its disk is an empty one; a minority at the most is without its disk and not taken back.
+    /// Sometimes it is back at once, and what it has said before arrives now or later.
+    pub(crate) fn wipe(&mut self, replica: u8) {
+        let missing = self.without_disk() + 1;
+        // A disk without a superblock is a fresh one.
+        let is_fresh = self.members[usize::from(replica)].disk.is_fresh();
+        if is_fresh || missing > usize::from(self.replica_count / 2) {
+            return;
+        }
+        if self.is_up(replica) {
+            self.crash(replica);
+        }
+        let member = &mut self.members[usize::from(replica)];
+        member.disk = Disk::empty();
+        member.view = View(0);
+        self.counts.wiped += 1;
+        self.trace(|| format!("{replica} has lost its disk"));
+        if self.random.percent(70) {
+            self.start(replica);
+        }
+    }
+
+    /// Whether a minority is lost for good only when all are back.
+    pub(crate) fn random_for_disks(&mut self) -> bool {
+        self.loses_disks && self.random.percent(70)
+    }
+
+    pub(crate) fn without_disk(&self) -> usize {
+        let members = self.members.iter();
+        members.filter(|it| it.disk.is_lost).count()
+    }
+
+    /// A replica has come back: its last vote of before may come again, now that it means something else.
+    pub(crate) fn take_back(&mut self, replica: u8) {
+        self.counts.rejoined += 1;
+        if self.random.percent(50) {
+            self.repeat_vote(ReplicaId(replica));
+        }
+    }
+}
