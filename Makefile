@@ -41,6 +41,7 @@ endif
 	$(CARGO) test --workspace --doc --quiet
 	$(MAKE) --no-print-directory sim-fixed
 	$(MAKE) --no-print-directory sim-fresh
+	@! ./scripts/docker-test.sh --probe || $(MAKE) --no-print-directory docker-test
 
 .PHONY: integration
 integration: ## Tests with real servers, a few repetitions each: make integration ARGS=r12
@@ -59,6 +60,10 @@ cases: integration ## The same, with as many repetitions as the field cases ask 
 nemesis: ## Three real nodes under load, and faults from a seed: make nemesis SEED=7 MINUTES=5
 	$(CARGO) build --release --quiet -p server -p integration --bins
 	./target/release/nemesis $(SEED) $(MINUTES)
+
+.PHONY: docker-test
+docker-test: build ## The image and the cluster of docker/, where a container engine answers: one node is cut off the network.
+	./scripts/docker-test.sh
 
 .PHONY: build
 build: ## The release binaries.
