@@ -127,15 +127,27 @@ impl Member {
         }
     }
 
+    /// Syncs; `false` when that is to be tried again.
+    fn sync_again(&mut self) -> bool {
+        match self.sync() {
+            Ok(()) => true,
+            Err(failure) => {
+                assert!(failure.code.retryable(), "it is a member: {failure}");
+                false
+            }
+        }
+    }
+
     /// Syncs until it owns so many partitions and has none to give up.
     ///
     /// # Panics
     /// When it does not come to that, or it is not a member any more.
     pub fn wait_for(&mut self, count: usize) {
         until(&format!("{:?} owns {count}", self.id()), || {
-            self.sync().expect("it is a member");
+            let is_told = self.sync_again();
             let assignment = &self.assignment;
-            (assignment.owned.len() == count && assignment.revoking.is_empty()).then_some(())
+            let has_all = assignment.owned.len() == count && assignment.revoking.is_empty();
+            (is_told && has_all).then_some(())
         });
     }
 
@@ -145,8 +157,8 @@ impl Member {
     /// When it does not come to that, or it is not a member any more.
     pub fn wait_for_revoking(&mut self, count: usize) {
         until(&format!("{:?} gives up {count}", self.id()), || {
-            self.sync().expect("it is a member");
-            (self.assignment.revoking.len() == count).then_some(())
+            let is_told = self.sync_again();
+            (is_told && self.assignment.revoking.len() == count).then_some(())
         });
     }
 

@@ -1,11 +1,15 @@
 //! Three nodes: what a cluster survives, and whom it refuses.
 
+mod deaths;
 mod failover;
 mod rot;
 mod transfer;
 
+mod r08;
+mod r09;
 mod r23;
 mod rolling;
+mod stage;
 mod status;
 mod wiped;
 
@@ -450,12 +454,12 @@ fn what_a_node_cannot_read_in_its_journal_it_fetches_from_the_others() {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_all_nodes_were_killed_at_once() {
+fn r29_3_what_was_acknowledged_is_there_after_all_nodes_were_killed_at_once() {
     let mut cluster = Cluster::new();
     cluster.start();
     let topic = cluster.create_topic(0, "orders", PARTITIONS);
     let ledger = Ledger::new(MESSAGE);
-    for round in 0..2 {
+    for round in 0..repetitions(2, 20) {
         let load = Load::start(&cluster.url(0), &topic, 2 * round..2 * round + 2, &ledger);
         progress(&ledger, 1_000);
         (0..NODES).for_each(|node| drop(cluster.kill(node)));

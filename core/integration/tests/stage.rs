@@ -1,0 +1,159 @@
+//! What the cases of consumer groups begin with where there are three nodes: a topic with messages, and a group.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use integration::{Cluster, Connection, DEFAULT_OPTIONS, Group, Member, NODES, Site};
+use wire::{
+    ConsensusGroup, ConsumerGroupDetails, ConsumerGroupOptionsUpdate, Offset, TopicDetails,
+};
+
+use crate::{PARTITIONS, again, append, in_step, primary};
+
+/// Longer than any test: what waits for it has waited in vain.
+pub(crate) const NEVER_MS: u32 = 3_600_000;
+
+/// A cluster with a topic and a group.
+pub(crate) struct Stage {
+    pub(crate) cluster: Cluster,
+    pub(crate) topic: TopicDetails,
+    pub(crate) group: Group,
+}
+
+/// Sessions outlive their connections, and nodes that are killed.
+fn patient(site: Site) -> Site {
+    site.with("cluster.timeouts.disconnect_grace", "\"60 s\"")
+        .with("cluster.timeouts.session_timeout", "\"60 s\"")
+}
+
+/// Options with this time for hand-overs.
+pub(crate) fn rebalance_timeout(milliseconds: u32) -> ConsumerGroupOptionsUpdate {
+    ConsumerGroupOptionsUpdate {
+        rebalance_timeout_ms: Some(milliseconds),
+        ..DEFAULT_OPTIONS
+    }
+}
+
+impl Stage {
+    /// `each` messages in each partition; hand-overs may take for ever, and sessions live.
+    pub(crate) fn new(each: u64) -> Self {
+        Self::with(|_, site| patient(site), each, rebalance_timeout(NEVER_MS))
+    }
+
+    pub(crate) fn with(
+        set: impl Fn(usize, Site) -> Site,
+        each: u64,
+        options: ConsumerGroupOptionsUpdate,
+    ) -> Self {
+        let mut cluster = Cluster::with(set);
+        cluster.start();
+        let topic = cluster.create_topic(0, "orders", PARTITIONS);
+        let mut admin = cluster.login(0);
+        for partition in 0..PARTITIONS {
+            for offset in 0..each {
+                let message = integration::message(partition, offset);
+                let found = append(&mut admin, &topic, partition, &message);
+                assert_eq!(found, Offset(offset));
+            }
+        }
+        let group = Group::create(&mut admin, &topic, "billing", options);
+        Self {
+            group: group.expect("make a group"),
+            cluster,
+            topic,
+        }
+    }
+
+    /// The node that leads the metadata.
+    pub(crate) fn leader(&self, ask: usize) -> usize {
+        primary(&self.cluster, ask, ConsensusGroup::METADATA)
+    }
+
+    /// The node that leads a partition.
+    pub(crate) fn leader_of(&self, partition: u32, ask: usize) -> usize {
+        let group = self.topic.partitions[partition as usize].group;
+        primary(&self.cluster, ask, group)
+    }
+
+    /// A member whose connection is to this node.
+    pub(crate) fn join(&self, node: usize) -> Member {
+        self.join_group(node, &self.group)
+    }
+
+    pub(crate) fn join_group(&self, node: usize, group: &Group) -> Member {
+        let connection = self.cluster.login(node);
+        Member::try_join(connection, group).expect("join")
+    }
+
+    /// Kills a node. Members that talk to it have to attach elsewhere.
+    pub(crate) fn kill(&mut self, node: usize) {
+        drop(self.cluster.kill(node));
+    }
+
+    /// Starts a node that was killed, and waits until all have the same state (I7).
+    pub(crate) fn restore(&mut self, node: usize) {
+        self.cluster.start_in_order(&[node]);
+        in_step(&self.cluster, &[0, 1, 2]);
+    }
+
+    /// The group as it is described through a node.
+    pub(crate) fn details(&self, node: usize) -> ConsumerGroupDetails {
+        let mut connection = self.cluster.login(node);
+        self.described(&mut connection)
+    }
+
+    pub(crate) fn described(&self, connection: &mut Connection) -> ConsumerGroupDetails {
+        again("the group is described", || self.group.describe(connection))
+    }
+
+    /// What is stored for the group in all partitions, as it is told through a node.
+    pub(crate) fn stored(&self, node: usize) -> Vec<Option<Offset>> {
+        let mut connection = self.cluster.login(node);
+        let all: Vec<u32> = (0..PARTITIONS).collect();
+        all.iter()
+            .map(|partition| {
+                again("an offset is told", || {
+                    stored_in(&mut connection, &self.group, *partition)
+                })
+            })
+            .collect()
+    }
+}
+
+/// What is stored for a group in a partition.
+pub(crate) fn stored_in(
+    connection: &mut Connection,
+    group: &Group,
+    partition: u32,
+) -> Result<Option<Offset>, wire::Failure> {
+    match connection.ask(group.offsets_of(&[partition]))? {
+        wire::Reply::Offsets(mut offsets) => {
+            let section = offsets.sections.pop().expect("one was asked for");
+            section.status.map(|()| section.stored)
+        }
+        other => panic!("stored offsets: {other:?}"),
+    }
+}
+
+/// Lets a member store one offset, whatever happens to primaries meanwhile.
+pub(crate) fn store(member: &mut Member, partition: u32, offset: u64) {
+    let stored = again("an offset is stored", || member.store(partition, offset));
+    assert_eq!(stored, Some(Offset(offset)));
+}
+
+/// The nodes but this one.
+pub(crate) fn others(node: usize) -> [usize; 2] {
+    [(node + 1) % NODES, (node + 2) % NODES]
+}
+
+/// Uses up a moment of irregular length, less than `limit`: something else happens meanwhile.
+pub(crate) fn pass_a_moment(round: u32, limit: Duration) {
+    let limit = u64::try_from(limit.as_micros()).expect("it is short");
+    let length = Duration::from_micros(u64::from(round) * 7_919_993 % limit);
+    let end = Instant::now() + length;
+    while Instant::now() < end {
+        thread::yield_now();
+    }
+}
