@@ -10,6 +10,7 @@ use rustix::process::Signal;
 
 use crate::{
     error::{During, Error},
+    process::resident,
     server::{Launch, ServerProcess, Startup},
 };
 
@@ -54,7 +55,7 @@ impl Cluster {
             processes: Vec::new(),
         };
         for launch in &cluster.launches {
-            format_node(launch)?;
+            prepare(launch, "format")?;
         }
         let begin = Instant::now();
         for (launch, address) in cluster.launches.iter().zip(addresses) {
@@ -116,6 +117,38 @@ impl Cluster {
         process.wait_until_it_serves(begin).map(|_| ())
     }
 
+    /// Kills a node and removes all that it has on its disk.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn lose_disk(&mut self, id: usize) -> Result<(), Error> {
+        // Waits until the process is gone.
+        drop(self.processes[id].take());
+        let directory = &self.launches[id].directory;
+        std::fs::remove_dir_all(directory).during(format!("remove {}", directory.display()))
+    }
+
+    /// Has a node come back that has lost its disk, and waits for nothing.
+    ///
+    /// # Errors
+    /// `Io`, `Server`.
+    pub(crate) fn recover(&mut self, id: usize) -> Result<(), Error> {
+        prepare(&self.launches[id], "recover")?;
+        let process = ServerProcess::spawn(&self.launches[id], self.addresses[id])?;
+        self.processes[id] = Some(process);
+        Ok(())
+    }
+
+    /// Resident bytes of a node; none of one that does not run.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn resident(&self, id: usize) -> Result<u64, Error> {
+        self.processes[id]
+            .as_ref()
+            .map_or(Ok(0), |process| resident(process.pid()))
+    }
+
     /// Ends all nodes in order.
     ///
     /// # Errors
@@ -129,11 +162,12 @@ impl Cluster {
     }
 }
 
-fn format_node(launch: &Launch) -> Result<(), Error> {
+/// Formats the data directory of a node, the first time or in the place of a lost one.
+fn prepare(launch: &Launch, command: &str) -> Result<(), Error> {
     std::fs::create_dir_all(launch.directory.parent().expect("it has a parent"))
         .during("create the directory of a cluster")?;
     let output = Command::new(&launch.program)
-        .arg("format")
+        .arg(command)
         .envs(launch.environment())
         .stdin(Stdio::null())
         .output()
@@ -143,7 +177,7 @@ fn format_node(launch: &Launch) -> Result<(), Error> {
     }
     let words = String::from_utf8_lossy(&output.stderr);
     Err(Error::Server(format!(
-        "a node cannot be formatted:\n{words}"
+        "a node cannot be formatted by {command}:\n{words}"
     )))
 }
 

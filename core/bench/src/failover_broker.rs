@@ -225,7 +225,10 @@ fn leader(connection: &mut Connection, topic: &Topic) -> Result<usize, Error> {
 }
 
 /// Tries until it succeeds; what cannot succeed later is an error at once.
-fn until_ok<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+///
+/// # Errors
+/// The last attempt's.
+pub(crate) fn until_ok<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let begin = Instant::now();
     loop {
         match attempt() {
@@ -247,7 +250,7 @@ fn is_passing(error: &Error) -> bool {
     }
 }
 
-fn message(topic: &Topic) -> SendMessages {
+pub(crate) fn message(topic: &Topic) -> SendMessages {
     let mut builder = BatchBuilder::new();
     builder.push(&Message {
         payload: Bytes::from(noise(7, MESSAGE)),
@@ -277,7 +280,7 @@ fn store(topic: &Topic, offset: Offset) -> StoreConsumerOffset {
     }
 }
 
-fn accepted(reply: Reply) -> Result<Reply, Error> {
+pub(crate) fn accepted(reply: Reply) -> Result<Reply, Error> {
     if let Reply::Sent(sent) = &reply
         && let Some(Err(failure)) = sent.sections.first().map(|section| &section.status)
     {

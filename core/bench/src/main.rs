@@ -29,6 +29,7 @@ mod probe;
 mod process;
 mod produce;
 mod producer;
+mod rejoin;
 mod report;
 mod requests;
 mod server;
@@ -96,6 +97,7 @@ fn measure(bench: &mut Bench) -> Result<Vec<Section>, Error> {
         Command::FailoverConsumer => Ok(vec![failover_consumer::run(bench)?]),
         Command::Store => store::run(bench),
         Command::FailoverBroker => failover_broker::run(bench),
+        Command::Rejoin => rejoin::run(bench),
         Command::All => all::run(bench),
     }
 }

@@ -28,6 +28,7 @@ Commands:
   store     Offsets stored one after the other, and by a hundred consumers
   failover-broker
             Three nodes: from a primary's death to the next message and the next stored offset
+  rejoin    Three nodes: one has lost its disk and comes back from the others
   all       Everything, with a table of targets
 
 How long the plan of a large consumer group takes needs no server: cargo bench -p coordinator
@@ -48,7 +49,7 @@ How much:
   --batch N            produce: messages per batch
   --message-size SIZE  produce: bytes of a message
   --window N           produce: batches of a producer that are not acknowledged
-  --total SIZE         produce: bytes of messages in all
+  --total SIZE         produce, rejoin: bytes of messages in all
   --idempotent         produce: number the batches of each producer
   --connections N      consume, ping: connections; store: consumers
   --poll-size SIZE     consume: bytes asked for at once
@@ -79,6 +80,7 @@ pub(crate) enum Command {
     FailoverConsumer,
     Store,
     FailoverBroker,
+    Rejoin,
     All,
 }
 
@@ -190,6 +192,7 @@ fn parse_command(value: &OsString) -> Result<Command, Error> {
         Some("failover-consumer") => Ok(Command::FailoverConsumer),
         Some("store") => Ok(Command::Store),
         Some("failover-broker") => Ok(Command::FailoverBroker),
+        Some("rejoin") => Ok(Command::Rejoin),
         Some("all") => Ok(Command::All),
         Some(_) | None => Err(Error::Usage(format!("unknown command {}", value.display()))),
     }
@@ -304,7 +307,7 @@ mod tests {
             .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
             .filter(|name| !name.is_empty())
             .collect();
-        assert_eq!(names.len(), 11, "{names:?}");
+        assert_eq!(names.len(), 12, "{names:?}");
         for name in names {
             assert!(read(name).unwrap().is_some(), "{name}");
         }

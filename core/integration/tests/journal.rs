@@ -15,6 +15,7 @@ use wire::{CreateStream, ErrorCode, Offset, TopicDetails};
 
 /// The exit code for data that the server does not guess about.
 const DAMAGED: i32 = 5;
+const USAGE: i32 = 2;
 
 /// Bytes of a block of the journal.
 const BLOCK: u64 = 4_096;
@@ -392,11 +393,14 @@ fn recover_says_when_nothing_is_damaged() {
     server.stop();
     let nothing = Site::new().run(&["recover"]);
     assert_ne!(nothing.code, Some(0));
-    assert!(
-        nothing.stderr.contains("not formatted"),
-        "{}",
-        nothing.stderr
-    );
+    for part in ["nobody else has", "begins anew", "--config"] {
+        assert!(nothing.stderr.contains(part), "{}", nothing.stderr);
+    }
+    let discarded = scene.site.run(&["recover", "--discard-disk"]);
+    assert_eq!(discarded.code, Some(USAGE), "{}", discarded.stderr);
+    let server = scene.site.start();
+    scene.expect(&mut scene.connect(&server), 0, &[large()]);
+    server.stop();
 }
 
 #[test]

@@ -14,10 +14,10 @@ const MESSAGE: usize = 20_000;
 const MORE_THAN_A_JOURNAL: u64 = 4_500;
 
 /// What a node says when it has taken over a checkpoint.
-const INSTALLED: &str = "a checkpoint of another node is installed";
+pub(super) const INSTALLED: &str = "a checkpoint of another node is installed";
 
 /// Requires that all segments of a stopped node are, byte for byte, those of another one.
-fn expect_same_files(cluster: &Cluster, (node, other): (usize, usize)) {
+pub(super) fn expect_same_files(cluster: &Cluster, (node, other): (usize, usize)) {
     let segments = |node: usize| {
         let site = cluster.site(node);
         let files = site.files(|path| path.ends_with(".segment"));

@@ -20,9 +20,9 @@ pub use connection::{
 };
 pub use inbox::{Inbox, InboxSender, inbox};
 pub use links::{
-    Admission, Difference, HandshakeError, LINK_VERSION, LinkLimits, LinkNews, LinkOrders,
+    Difference, HandshakeError, KnownDisks, LINK_VERSION, LinkLimits, LinkNews, LinkOrders,
     LinkSecret, LinkStatistics, LinkThreads, Links, Membership, NewLink, PeerNode, RefusalText,
-    Urgency,
+    Register, Urgency,
 };
 pub use listener::{BindError, Listener, bind, bind_shards};
 pub use mesh::{Endpoint, mesh};

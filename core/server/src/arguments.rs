@@ -4,7 +4,7 @@ use std::{ffi::OsString, fmt::Write, path::PathBuf};
 
 use lexopt::{Arg, Parser, ValueExt};
 
-use crate::Exit;
+use crate::{Exit, Permission};
 
 /// What the process is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,8 @@ pub enum Action {
     Run,
     /// Format the data directory of a node of a cluster, and end.
     Format,
-    /// Say what is damaged in the journal, perhaps give it up, and end.
+    /// Say what is damaged in the journal, perhaps give it up; in a cluster, format anew a node whose disk is
+    /// lost; and end.
     Recover,
     /// Say whether the configuration is taken, and end.
     Check,
@@ -32,8 +33,8 @@ pub enum Action {
 pub struct Arguments {
     /// What to do.
     pub action: Action,
-    /// Whether to give up what is uncertain in the journal.
-    pub cut: bool,
+    /// What `recover` may do.
+    pub permission: Permission,
     /// The configuration file.
     pub file: Option<PathBuf>,
     /// Settings, in order.
@@ -52,7 +53,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments,
 fn parse_all(mut parser: Parser) -> Result<Arguments, lexopt::Error> {
     let mut parsed = Arguments {
         action: Action::Run,
-        cut: false,
+        permission: Permission::default(),
         file: None,
         settings: Vec::new(),
     };
@@ -79,13 +80,14 @@ fn parse_all(mut parser: Parser) -> Result<Arguments, lexopt::Error> {
             Arg::Short('h') | Arg::Long("help") => {
                 return Ok(Arguments {
                     action: Action::Help,
-                    cut: false,
+                    permission: Permission::default(),
                     file: None,
                     settings: Vec::new(),
                 });
             }
             Arg::Short('V') | Arg::Long("version") => parsed.decide(Action::Version)?,
-            Arg::Long("cut") => parsed.cut = true,
+            Arg::Long("cut") => parsed.permission.cut = true,
+            Arg::Long("discard-disk") => parsed.permission.discard_disk = true,
             Arg::Value(value) if value == "run" => parsed.decide(Action::Run)?,
             Arg::Value(value) if value == "format" => parsed.decide(Action::Format)?,
             Arg::Value(value) if value == "recover" => parsed.decide(Action::Recover)?,
@@ -98,8 +100,14 @@ fn parse_all(mut parser: Parser) -> Result<Arguments, lexopt::Error> {
             Arg::Short(_) | Arg::Long(_) => return Err(argument.unexpected()),
         }
     }
-    if parsed.cut && parsed.action != Action::Recover {
-        return Err("--cut belongs to `cohort-server recover`".into());
+    let Permission { cut, discard_disk } = parsed.permission;
+    for (given, name) in [(cut, "--cut"), (discard_disk, "--discard-disk")] {
+        if given && parsed.action != Action::Recover {
+            return Err(format!("{name} belongs to `cohort-server recover`").into());
+        }
+    }
+    if cut && discard_disk {
+        return Err("--cut is for a single node, --discard-disk for one of several".into());
     }
     Ok(parsed)
 }
@@ -123,17 +131,25 @@ Cohort: a replicated message broker around its consumer-group coordinator.
 
 Usage: cohort-server [run] [OPTIONS]
        cohort-server format [OPTIONS]
-       cohort-server recover [--cut] [OPTIONS]
+       cohort-server recover [--cut | --discard-disk] [OPTIONS]
 
 Serves until SIGTERM or SIGINT. A node of a cluster is formatted once, by `format`, before its first
-start; a single node formats an empty data directory itself. `recover` says what is damaged in the journal of a stopped server
-and changes nothing. Damage is
+start; a single node formats an empty data directory itself.
+
+`recover`, on a single node, says what is damaged in the journal of a stopped server and changes
+nothing. Damage is
   torn       a write that a crash cut short: nobody was told of it, the next start cuts it off
   uncertain  nobody can say whether it was flushed: with --cut it is given up, so that the server
              starts again; what is given up may have been acknowledged
   rotten     it was flushed and cannot be read: it is never given up. A node of a cluster fetches it
              from the others; on a single node its consensus group serves nothing until a copy of
              the data directory is put in place
+
+`recover`, on a node of a cluster, is the way back for one that has lost its disk. It formats the data
+directory, if that is empty or missing, in the place of the one before; then start the node as ever:
+the others bring it what it had, and it takes part when it has that. What is still in the directory is
+told, and nothing changed; with --discard-disk it is moved into a directory `discarded-…` inside it, never
+deleted. The others refuse the old disk from then on. A majority of all nodes has to run, without this one
 
 Options:
   -c, --config FILE    Read settings from FILE; without it, one node on 127.0.0.1:5100 with its
@@ -179,7 +195,7 @@ mod tests {
         let short = ["-c", "a.toml", "-snode.shards = 2", "--check"];
         let expected = Arguments {
             action: Action::Check,
-            cut: false,
+            permission: Permission::default(),
             file: Some("a.toml".into()),
             settings: vec![("node.shards".into(), "2".into())],
         };
@@ -189,6 +205,7 @@ mod tests {
             (&[][..], Action::Run),
             (&["run"], Action::Run),
             (&["format", "-c", "a.toml"], Action::Format),
+            (&["recover", "--discard-disk"], Action::Recover),
         ] {
             assert_eq!(parse_words(words).unwrap().action, action, "{words:?}");
         }
@@ -206,6 +223,12 @@ mod tests {
             (&["--check", "--version"], "more than one"),
             (&["format", "recover"], "more than one"),
             (&["--check=yes"], "--check"),
+            (&["--cut"], "--cut belongs to"),
+            (&["format", "--discard-disk"], "--discard-disk belongs to"),
+            (
+                &["recover", "--cut", "--discard-disk"],
+                "for one of several",
+            ),
         ] {
             let error = parse_words(words).expect_err("a mistake");
             assert!(error.contains(part) && error.contains("--help"), "{error}");

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use journal::UnitSize;
 use storage::{DataDirectory, Format, FormatNode};
-use wire::{ClusterId, ReplicaId, checksum128};
+use wire::{ClusterId, DiskId, ReplicaId, checksum128};
 
 use crate::{Exit, config::Config, node::StartError, random, settings};
 
@@ -37,11 +37,18 @@ fn try_format(config: &Config) -> Result<DataDirectory, StartError> {
         let directory = path.display().to_string();
         return Err(StartError::AlreadyFormatted { directory });
     }
-    format_directory(config)
+    format_directory(config, None)
 }
 
-fn format_directory(config: &Config) -> Result<DataDirectory, StartError> {
-    let format = wanted(config);
+/// Formats an empty or missing directory, perhaps in the place of the one that the node had before.
+pub(crate) fn format_directory(
+    config: &Config,
+    recovered: Option<DiskId>,
+) -> Result<DataDirectory, StartError> {
+    let format = Format {
+        recovered,
+        ..wanted(config)
+    };
     let journal_size = settings::journal(config, &format).first_file_size;
     let directory = DataDirectory::format(&config.node.data_directory, format, journal_size)?;
     Ok(directory)
@@ -60,7 +67,7 @@ pub(crate) fn open(config: &Config) -> Result<DataDirectory, StartError> {
         let directory = path.display().to_string();
         return Err(StartError::NotFormatted { directory });
     }
-    let directory = format_directory(config)?;
+    let directory = format_directory(config, None)?;
     let data_groups = config.cluster.data_groups;
     tracing::info!(path = %path.display(), data_groups, "data directory formatted");
     Ok(directory)
@@ -76,6 +83,7 @@ fn wanted(config: &Config) -> Format {
         data_groups: config.cluster.data_groups,
         unit_size: UnitSize::default(),
         nodes: nodes(config),
+        recovered: None,
     }
 }
 
@@ -166,6 +174,7 @@ pub(crate) fn fingerprint(record: &Format) -> u128 {
         data_groups,
         unit_size: _,
         nodes,
+        recovered: _,
     } = record;
     let mut text = format!("{:032x} {replica_count} {data_groups}", cluster.0);
     for FormatNode { client, peer } in nodes {
@@ -190,6 +199,7 @@ mod tests {
             data_groups: 24,
             unit_size: UnitSize::default(),
             nodes: (1..4).map(node).collect(),
+            recovered: None,
         }
     }
 
@@ -199,6 +209,7 @@ mod tests {
         let other_node = Format {
             replica: ReplicaId(2),
             unit_size: UnitSize::Bytes4096,
+            recovered: Some(DiskId::default()),
             ..record()
         };
         assert_eq!(fingerprint(&other_node), own);

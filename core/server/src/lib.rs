@@ -15,6 +15,7 @@ pub mod password;
 mod peers;
 pub mod process_limits;
 pub mod random;
+mod recover;
 mod settings;
 mod shard_loop;
 pub mod signals;
@@ -22,4 +23,5 @@ mod space;
 
 pub use exit::Exit;
 pub use format::format;
-pub use node::{recover, serve};
+pub use node::serve;
+pub use recover::{Permission, recover};

@@ -74,7 +74,7 @@ fn run(arguments: &Arguments, loaded: &Loaded) -> Exit {
     }
     match arguments.action {
         Action::Format => server::format(&loaded.config),
-        Action::Recover => server::recover(&loaded.config, arguments.cut),
+        Action::Recover => server::recover(&loaded.config, arguments.permission),
         _ => server::serve(&loaded.config),
     }
 }

@@ -13,12 +13,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use journal::{Journal, Uncertain, Verdict};
+use journal::{Journal, Uncertain};
 use network::{BindError, InboxSender, LinkOrders, LinkThreads, Notify, inbox};
 use shard::{GroupSnapshot, GroupStart, shard_of_group};
 use storage::{
-    DataDirectory, Disks, FileThreads, FoundJournal, JournalEvent, JournalThread, Snapshots,
-    scan_journal,
+    DataDirectory, Disks, FileThreads, JournalEvent, JournalThread, Snapshots, scan_journal,
 };
 use wire::{ConsensusGroup, ShardId};
 
@@ -27,7 +26,9 @@ use crate::{
     config::Config,
     format,
     password::{self, PasswordPool},
-    peers, process_limits, random, settings,
+    peers, process_limits, random,
+    recover::{refuse_lost_journal, tell_damage},
+    settings,
     shard_loop::{self, Across, Failed, Outside, Seed, Told},
     signals,
     space::{SpaceWatch, Watched},
@@ -64,8 +65,8 @@ pub(crate) enum StartError {
     /// A node of a cluster never formats itself.
     #[error(
         "the data directory {directory} is not formatted; a node of a cluster is formatted once, by \
-         `cohort-server format` with its configuration. If it was in use before, its data is lost: a node \
-         that was wiped must not pass for a new one"
+         `cohort-server format` with its configuration. If it was in use before, its data is lost, and a node \
+         that was wiped must not pass for a new one: `cohort-server recover` has it come back from the others"
     )]
     NotFormatted { directory: String },
     /// What would be formatted is in use.
@@ -86,9 +87,33 @@ pub(crate) enum StartError {
     NoRootPassword,
     /// What one node gives up the others may have acknowledged, and they have it.
     #[error(
-        "--cut is for a single node: a node of a cluster has its journal repaired by the others"
+        "--cut is for a single node: a node of a cluster has its journal repaired by the others when it runs; \
+         if it does not start, `cohort-server recover --discard-disk` has it come back from them"
     )]
     CutInCluster,
+    /// There is nobody to come back from.
+    #[error(
+        "there is one node, and what was in {directory} nobody else has: a single node cannot come back without \
+         its data directory. Put a copy in its place; or the server formats an empty directory when it starts, \
+         and begins anew. If this is a node of a cluster, name its configuration by --config"
+    )]
+    RecoverAlone { directory: String },
+    /// Nobody said that what is there may be given up.
+    #[error(
+        "the data directory {directory} is not empty: there is {content} in it; {about}. Nothing was changed. A \
+         node whose disk is whole, or damaged in part, comes back by being started. If this disk is to be given \
+         up, `cohort-server recover --discard-disk` moves all of it aside, and the node comes back from the others"
+    )]
+    InUse {
+        directory: String,
+        content: String,
+        about: String,
+    },
+    /// The time orders the disks of a node.
+    #[error(
+        "the clock of this machine is before 1970 or after 2500: set it, a new disk is later than the one before"
+    )]
+    Clock,
     /// A snapshot that this version cannot read.
     #[error("the snapshot of consensus group {group} cannot be read by this version: {problem}")]
     Snapshot {
@@ -128,11 +153,13 @@ impl StartError {
             Self::Formatted { .. } | Self::Address { .. } | Self::NoRootPassword => {
                 Exit::Configuration
             }
-            Self::CutInCluster => Exit::Usage,
+            Self::CutInCluster | Self::RecoverAlone { .. } => Exit::Usage,
             Self::Storage(_)
             | Self::Bind(_)
             | Self::NotFormatted { .. }
             | Self::AlreadyFormatted { .. }
+            | Self::InUse { .. }
+            | Self::Clock
             | Self::System { .. }
             | Self::Shard { .. } => Exit::CannotStart,
         }
@@ -147,59 +174,16 @@ pub fn serve(config: &Config) -> Exit {
         Ok(node) => node,
         Err(error) => {
             tracing::error!("{error}");
+            if error.exit() == Exit::Damaged && config.replica_count() > 1 {
+                tracing::info!(
+                    "the other nodes have what this one had: `cohort-server recover --discard-disk` moves the \
+                     data directory aside, and the node comes back from them"
+                );
+            }
             return error.exit();
         }
     };
     node.run()
-}
-
-/// Says what is damaged in the journal; with `cut`, gives an uncertain tail up, so that the node starts.
-pub fn recover(config: &Config, cut: bool) -> Exit {
-    match try_recover(config, cut) {
-        Ok(exit) => exit,
-        Err(error) => {
-            tracing::error!("{error}");
-            error.exit()
-        }
-    }
-}
-
-fn try_recover(config: &Config, cut: bool) -> Result<Exit, StartError> {
-    let directory = DataDirectory::open(&config.node.data_directory)?;
-    if cut && directory.record().replica_count > 1 {
-        return Err(StartError::CutInCluster);
-    }
-    let journal = settings::journal(config, directory.record());
-    let uncertain = if cut { Uncertain::Cut } else { Uncertain::Keep };
-    let found = scan_journal(directory.path(), journal, Some(uncertain))?;
-    tell_damage(&found);
-    refuse_lost_journal(&directory, &found)?;
-    let damage = &found.scanned.damage;
-    if damage.is_empty() {
-        tracing::info!("nothing is damaged in the journal");
-    }
-    let has = |verdict| damage.iter().any(|damage| damage.verdict == verdict);
-    let (uncertain, rotten) = (has(Verdict::Uncertain), has(Verdict::Rotten));
-    if uncertain && cut {
-        let journal = Journal::resume(journal, found.scanned.resume);
-        JournalThread::start(directory.path(), journal, Box::new(|_| ()), Arc::new(fatal))?.stop();
-        tracing::info!("what is uncertain was cut");
-    } else if uncertain {
-        tracing::info!(
-            "nothing was changed; `cohort-server recover --cut` gives up what is uncertain"
-        );
-    }
-    if rotten {
-        tracing::info!(
-            "what is rotten was flushed and may have been acknowledged, so it is not given up; only a copy \
-             of the data directory has it. The consensus groups named serve nothing until then, the others do"
-        );
-    }
-    Ok(if rotten || uncertain && !cut {
-        Exit::Damaged
-    } else {
-        Exit::Success
-    })
 }
 
 /// What the thread that started a node hears.
@@ -431,7 +415,7 @@ fn end_process_on_panic() {
 
 /// What is on the disk cannot be trusted after a failed write or flush (V18).
 #[expect(clippy::needless_pass_by_value, reason = "the storage gives it away")]
-fn fatal(error: storage::Error) {
+pub(crate) fn fatal(error: storage::Error) {
     tracing::error!("{error}; the process ends, since nothing can be promised any more");
     process::exit(Exit::Failed.code());
 }
@@ -562,7 +546,8 @@ fn find(config: &Config, directory: &DataDirectory) -> Result<Found, StartError>
     refuse_lost_journal(directory, &found)?;
     let snapshots = Snapshots::new(directory.path());
     let mut groups = BTreeMap::new();
-    let mut is_new = found.scanned.damage.is_empty();
+    let is_rejoining = directory.record().recovered.is_some();
+    let mut is_new = found.scanned.damage.is_empty() && !is_rejoining;
     for group in (0..=directory.record().data_groups).map(ConsensusGroup) {
         let snapshot = read_snapshot(&snapshots, group)?;
         let scanned = found.scanned.groups.remove(&group);
@@ -572,13 +557,17 @@ fn find(config: &Config, directory: &DataDirectory) -> Result<Found, StartError>
                     .as_ref()
                     .is_none_or(|scanned| scanned.prepares.is_empty());
         }
-        let mut start =
-            GroupStart::from_disk(group, snapshot, scanned, &found.scanned.damage, false).map_err(
-                |error| StartError::Superblock {
-                    group,
-                    problem: error.to_string(),
-                },
-            )?;
+        let mut start = GroupStart::from_disk(
+            group,
+            snapshot,
+            scanned,
+            &found.scanned.damage,
+            is_rejoining,
+        )
+        .map_err(|error| StartError::Superblock {
+            group,
+            problem: error.to_string(),
+        })?;
         start.recovered.nonce = random::id();
         groups.insert(group, start);
     }
@@ -588,43 +577,6 @@ fn find(config: &Config, directory: &DataDirectory) -> Result<Found, StartError>
         journal,
         is_new,
     })
-}
-
-/// A journal that is gone must not be taken for one that was never written: everything would begin anew.
-fn refuse_lost_journal(
-    directory: &DataDirectory,
-    found: &FoundJournal,
-) -> Result<(), storage::Error> {
-    let problem = if found.size == 0 {
-        "there is no file in it"
-    } else if found.scanned.groups.is_empty() && directory.has_groups()? {
-        "nothing is written in it, but there are files of consensus groups beside it"
-    } else {
-        return Ok(());
-    };
-    Err(storage::Error::Damaged {
-        path: directory.path().join("journal"),
-        problem: format!(
-            "{problem}; put it back, or the whole data directory from a copy: without the journal \
-             nothing that was stored can be served"
-        ),
-    })
-}
-
-fn tell_damage(found: &FoundJournal) {
-    for damage in &found.scanned.damage {
-        match damage.verdict {
-            Verdict::Torn => {
-                tracing::warn!("journal: {damage}; it was never acknowledged, and is cut")
-            }
-            Verdict::Rotten | Verdict::Uncertain => {
-                tracing::error!("journal: {damage}")
-            }
-        }
-    }
-    for stray in &found.strays {
-        tracing::warn!(path = %stray.display(), "no file of the journal: it is left alone");
-    }
 }
 
 fn read_snapshot(

@@ -52,7 +52,8 @@ fn replica(group: u16, note: &vsr::Note) {
     match note {
         vsr::Note::OutOfService(reason) => tracing::error!(
             group,
-            "consensus group is out of service: {reason}; see cohort-server recover --help"
+            "consensus group is out of service: {reason}; a node of a cluster comes back by `cohort-server recover \
+             --discard-disk`, for a single one see `cohort-server recover --help`"
         ),
         vsr::Note::Dropped { op } => {
             tracing::warn!(

@@ -57,6 +57,8 @@ pub(crate) enum Outside {
     Outgoing(NewLink),
     /// A link over which another node sends.
     Incoming(NewLink),
+    /// Another disk has taken the place of this node's: what a process with the old one says counts no more.
+    PeerReplaced(ReplicaId),
     /// A link with this node is new.
     PeerUp(ReplicaId),
     /// The link to this node has ended and cannot be made again at this moment.
@@ -378,6 +380,7 @@ impl ShardLoop {
                 shard.handle(now, Input::SnapshotDecoded { ticket, snapshot });
             }
             Outside::Disk(space) => shard.handle(now, Input::Disk(space)),
+            Outside::PeerReplaced(node) => links.cut_incoming(node),
             Outside::PeerUp(node) => shard.handle(now, Input::PeerUp { node }),
             Outside::PeerDown(node) => shard.handle(now, Input::PeerDown { node }),
             Outside::Outgoing(link) => tell_unattached(links.add_outgoing(link)),

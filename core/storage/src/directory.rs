@@ -7,7 +7,7 @@ use std::{
 };
 
 use journal::{FileId, UnitSize};
-use wire::{ClusterId, ReplicaId, checksum64};
+use wire::{ClusterId, DiskId, ReplicaId, checksum64};
 
 use crate::{
     Error, journal_files,
@@ -17,8 +17,17 @@ use crate::{
 /// The version of the record of a node that is alone.
 const VERSION: u32 = 1;
 
+/// The name of the record.
+const RECORD: &str = "node.toml";
+
 /// The version of one that names the nodes of a cluster.
 const VERSION_OF_CLUSTER: u32 = 2;
+
+/// The version of one that was formatted in the place of a lost one.
+const VERSION_OF_RECOVERED: u32 = 3;
+
+/// What the directories begin with into which discarded content is moved.
+const DISCARDED: &str = "discarded-";
 
 /// What a data directory was formatted for. Fixed for ever.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +44,9 @@ pub struct Format {
     pub unit_size: UnitSize,
     /// The nodes of the cluster, by replica; none are noted of one that is alone.
     pub nodes: Vec<FormatNode>,
+    /// The disk, where `cohort-server recover` formatted it in the place of one that the node had before: what
+    /// is not on it the node may have promised (V13).
+    pub recovered: Option<DiskId>,
 }
 
 /// A node as the record names it. Neither address has white space in it.
@@ -87,17 +99,25 @@ impl DataDirectory {
     }
 
     /// Formats an empty or missing directory, and opens it. What a start that was interrupted has left there
-    /// is no hindrance. `journal_size` is that of the journal's first file, bytes.
+    /// is no hindrance, nor is what was discarded for one that is recovered. `journal_size` is that of the
+    /// journal's first file, bytes.
     ///
     /// # Errors
     /// When there is something in it, or it cannot be written.
     pub fn format(path: &Path, format: Format, journal_size: u64) -> Result<Self, Error> {
+        let refuse_content = || match content(path, format.recovered.is_some())?.first() {
+            None => Ok(()),
+            Some(first) => Err(Error::NotEmpty {
+                path: path.to_path_buf(),
+                reason: format!("there is {first} in it"),
+            }),
+        };
         create_directory(path)?;
         // First, so that a directory of somebody else stays as it is; again, as another process may have
         // had the lock.
-        refuse_content(path)?;
+        refuse_content()?;
         let lock = lock(path)?;
-        refuse_content(path)?;
+        refuse_content()?;
         let journal = journal_directory(path);
         create_directory(&journal)?;
         // Before the record: a formatted directory without a file of the journal has lost it.
@@ -109,6 +129,43 @@ impl DataDirectory {
             format,
             _lock: lock,
         })
+    }
+
+    /// What is in a directory, by name, but for what formatting puts there and for what was discarded before.
+    /// Of one that does not exist: nothing.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn content(path: &Path) -> Result<Vec<String>, Error> {
+        match path.try_exists().map_err(Error::io("look for", path))? {
+            true => content(path, true),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// Moves all content of a directory that no server uses into a new one inside it, whose name ends with
+    /// `time`; gives its path. Nothing is deleted. One that was interrupted leaves no formatted directory.
+    ///
+    /// # Errors
+    /// When another process holds the directory, or something cannot be moved.
+    pub fn discard(path: &Path, time: &str) -> Result<PathBuf, Error> {
+        let _lock = lock(path)?;
+        let mut names = content(path, true)?;
+        // First: without it nothing that is left behind can be started.
+        names.sort_by_key(|name| name != RECORD);
+        let aside = path.join(format!("{DISCARDED}{time}"));
+        create_directory(&aside)?;
+        for name in names {
+            let from = path.join(&name);
+            fs::rename(&from, aside.join(&name)).map_err(Error::io("move aside", &from))?;
+            if name == RECORD {
+                flush_directory(&aside)?;
+                flush_directory(path)?;
+            }
+        }
+        flush_directory(&aside)?;
+        flush_directory(path)?;
+        Ok(aside)
     }
 
     /// Whether there are files of a consensus group: segments or snapshots.
@@ -138,28 +195,28 @@ impl DataDirectory {
     }
 }
 
-/// Refuses a directory that holds anything but what formatting puts there.
-fn refuse_content(path: &Path) -> Result<(), Error> {
+/// What a directory holds but what formatting puts there, and what was `discarded` if that counts for nothing.
+fn content(path: &Path, discarded: bool) -> Result<Vec<String>, Error> {
+    let mut found = Vec::new();
+    let formatted = path.join(RECORD).exists();
     for entry in fs::read_dir(path).map_err(Error::io("read", path))? {
         let name = entry.map_err(Error::io("read", path))?.file_name();
-        if name == "journal" && journal_files::is_unused(&journal_directory(path))?
-            || ["lock", "node.toml.new", "lost+found"]
-                .iter()
-                .any(|own| name == *own)
-        {
-            continue;
+        let name = name.to_string_lossy().into_owned();
+        let counts_for_nothing = match name.as_str() {
+            "lock" | "node.toml.new" | "lost+found" => true,
+            "journal" => !formatted && journal_files::is_unused(&journal_directory(path))?,
+            other => discarded && other.starts_with(DISCARDED),
+        };
+        if !counts_for_nothing {
+            found.push(name);
         }
-        let reason = format!("there is {} in it", name.to_string_lossy());
-        return Err(Error::NotEmpty {
-            path: path.to_path_buf(),
-            reason,
-        });
     }
-    Ok(())
+    found.sort_unstable();
+    Ok(found)
 }
 
 fn record_path(path: &Path) -> PathBuf {
-    path.join("node.toml")
+    path.join(RECORD)
 }
 
 /// Writes a file so that it is there whole or not at all, also after a power failure.
@@ -209,10 +266,12 @@ fn lock(path: &Path) -> Result<File, Error> {
 }
 
 fn render(format: &Format) -> String {
-    let version = if format.nodes.is_empty() {
-        VERSION
-    } else {
-        VERSION_OF_CLUSTER
+    let version = match format {
+        Format {
+            recovered: Some(_), ..
+        } => VERSION_OF_RECOVERED,
+        Format { nodes, .. } if nodes.is_empty() => VERSION,
+        Format { .. } => VERSION_OF_CLUSTER,
     };
     let mut text = format!(
         "# What this data directory was formatted for. Never edit it.\n\
@@ -231,6 +290,11 @@ fn render(format: &Format) -> String {
     for (replica, node) in format.nodes.iter().enumerate() {
         let FormatNode { client, peer } = node;
         text.push_str(&format!("node_{replica} = \"{client} {peer}\"\n"));
+    }
+    if let Some(DiskId { name, recovered }) = format.recovered {
+        text.push_str(&format!(
+            "rejoining = true\ndisk = \"{name:032x}\"\nrecovered = {recovered}\n"
+        ));
     }
     let checksum = checksum64(text.as_bytes());
     text.push_str(&format!("checksum = \"{checksum:016x}\"\n"));
@@ -254,9 +318,9 @@ fn parse(text: &str) -> Result<Format, String> {
         return Err("it does not match its checksum".into());
     }
     let version: u32 = number(text, "version")?;
-    if !(VERSION..=VERSION_OF_CLUSTER).contains(&version) {
+    if !(VERSION..=VERSION_OF_RECOVERED).contains(&version) {
         return Err(format!(
-            "its version is {version}, this server reads {VERSION} to {VERSION_OF_CLUSTER}"
+            "its version is {version}, this server reads {VERSION} to {VERSION_OF_RECOVERED}"
         ));
     }
     let cluster = value(text, "cluster")?;
@@ -270,6 +334,10 @@ fn parse(text: &str) -> Result<Format, String> {
             .map(|replica| node(text, replica))
             .collect::<Result<_, _>>()?,
     };
+    let recovered = match version {
+        VERSION_OF_RECOVERED => Some(recovered(text)?),
+        _ => None,
+    };
     Ok(Format {
         cluster: ClusterId(cluster),
         replica: ReplicaId(number(text, "replica")?),
@@ -278,6 +346,16 @@ fn parse(text: &str) -> Result<Format, String> {
         unit_size: UnitSize::from_bytes(unit_size)
             .ok_or(format!("unit_size {unit_size} is unknown"))?,
         nodes,
+        recovered,
+    })
+}
+
+fn recovered(text: &str) -> Result<DiskId, String> {
+    let name = value(text, "disk")?;
+    let number = u128::from_str_radix(name, 16).map_err(|_| format!("disk {name} is no name"))?;
+    Ok(DiskId {
+        name: number,
+        recovered: self::number(text, "recovered")?,
     })
 }
 
@@ -323,6 +401,17 @@ mod tests {
             data_groups: 24,
             unit_size: UnitSize::Bytes4096,
             nodes: Vec::new(),
+            recovered: None,
+        }
+    }
+
+    fn format_of_recovered() -> Format {
+        Format {
+            recovered: Some(DiskId {
+                name: 0xD15C,
+                recovered: 1_790_000_000_000_000_000,
+            }),
+            ..format_of_cluster()
         }
     }
 
@@ -356,6 +445,8 @@ mod tests {
     fn record_of_a_single_node_is_the_one_of_the_first_version() {
         assert!(render(&format()).contains("version = 1\n"));
         assert!(render(&format_of_cluster()).contains("version = 2\n"));
+        let recovered = render(&format_of_recovered());
+        assert!(recovered.contains("version = 3\n") && recovered.contains("rejoining = true\n"));
     }
 
     #[test]
@@ -426,8 +517,36 @@ mod tests {
     }
 
     #[test]
+    fn discarded_content_is_all_there_and_hinders_only_a_directory_that_is_not_recovered() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("data");
+        assert_eq!(DataDirectory::content(&path).unwrap(), [""; 0]);
+        let held = DataDirectory::format(&path, format_of_cluster(), SIZE).unwrap();
+        fs::write(path.join("disks"), "own 5\n").unwrap();
+        let content = ["disks", "journal", "node.toml"];
+        assert_eq!(DataDirectory::content(&path).unwrap(), content);
+        let refused = DataDirectory::discard(&path, "then").unwrap_err();
+        assert!(refused.to_string().contains("in use"), "{refused}");
+        assert_eq!(DataDirectory::content(&path).unwrap(), content);
+        drop(held);
+
+        let aside = DataDirectory::discard(&path, "then").unwrap();
+        assert_eq!(aside, path.join("discarded-then"));
+        assert_eq!(DataDirectory::content(&path).unwrap(), [""; 0]);
+        assert!(!DataDirectory::is_formatted(&path).unwrap());
+        for name in content {
+            assert!(aside.join(name).exists(), "{name}");
+        }
+        let refused = DataDirectory::format(&path, format_of_cluster(), SIZE).unwrap_err();
+        assert!(refused.to_string().contains("discarded-then"), "{refused}");
+        drop(DataDirectory::format(&path, format_of_recovered(), SIZE).unwrap());
+        let opened = DataDirectory::open(&path).unwrap();
+        assert_eq!(*opened.record(), format_of_recovered());
+    }
+
+    #[test]
     fn every_changed_byte_of_the_record_is_found() {
-        for format in [format(), format_of_cluster()] {
+        for format in [format(), format_of_cluster(), format_of_recovered()] {
             let text = render(&format);
             assert_eq!(parse(&text), Ok(format.clone()));
             for index in 0..text.len() {

@@ -462,6 +462,7 @@ fn other_accounts_of_the_machine_can_read_nothing() {
         data_groups: 1,
         unit_size: UnitSize::Bytes512,
         nodes: Vec::new(),
+        recovered: None,
     };
     let held = DataDirectory::format(&data, format, 64 * 1024).expect("it is empty");
     let mut segments = Segments::new(&data, 2);

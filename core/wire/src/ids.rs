@@ -105,6 +105,34 @@ impl Offset {
     }
 }
 
+/// The disk of a node: what the node has promised and acknowledged is there and nowhere else (V13).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskId {
+    /// Chosen at random when the data directory was first used.
+    pub name: u128,
+    /// When `cohort-server recover` formatted it, in nanoseconds since 1970; 0 for one that `format` made.
+    pub recovered: u64,
+}
+
+impl DiskId {
+    /// Whether it may take the place of a disk that its node had before. That is decided by the time alone, so
+    /// that none can come back whose place another one has taken, whatever a node has heard of in between.
+    #[must_use]
+    pub const fn replaces(self, other: Self) -> bool {
+        self.recovered > other.recovered
+    }
+}
+
+impl fmt::Display for DiskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.name)?;
+        match self.recovered {
+            0 => Ok(()),
+            time => write!(f, " (recovered at {time})"),
+        }
+    }
+}
+
 /// Names a partition in the whole cluster, whatever its incarnation.
 #[derive(
     Clone,

@@ -59,7 +59,7 @@ pub use frame::{
 pub use hash::{checksum64, checksum128, partition_of_key};
 pub use identifier::{Identifier, NAME_SIZE_MAX, NameProblem, check_name};
 pub use ids::{
-    ClientId, ClusterId, ConsensusGroup, ConsumerGroupId, CorrelationId, Epoch, Generation,
+    ClientId, ClusterId, ConsensusGroup, ConsumerGroupId, CorrelationId, DiskId, Epoch, Generation,
     Incarnation, MemberId, Offset, Op, PartitionId, PartitionKey, ProducerId, ReplicaId,
     RequestNumber, SessionNumber, ShardId, StreamId, TopicId, UserId, View,
 };

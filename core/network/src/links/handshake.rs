@@ -13,7 +13,7 @@ use super::introduction::{
     Difference, INTRODUCTION_SIZE, Introduction, Membership, NONCE_SIZE, PROOF_SIZE, REFUSAL_MAX,
     Role, Step, frame,
 };
-use wire::ReplicaId;
+use wire::{DiskId, ReplicaId};
 
 /// How long a handshake may take in all.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -41,10 +41,38 @@ pub enum HandshakeError {
     Secret(ReplicaId),
     /// The other end has another disk than the one it had.
     #[error(
-        "node {0} comes with another disk than the one it had: what it has acknowledged may be gone, so it \
-         takes no part; put its data directory back"
+        "node {replica} comes with another disk than the one it had: what it has acknowledged may be gone, so \
+         it takes no part; put its data directory back, or have it come back without: `cohort-server recover` \
+         (its disk is {there} and was {here})"
     )]
-    Wiped(ReplicaId),
+    Wiped {
+        /// Which node.
+        replica: ReplicaId,
+        /// The disk that it had.
+        here: DiskId,
+        /// The one that it comes with.
+        there: DiskId,
+    },
+    /// The other end has a disk that another one has replaced.
+    #[error(
+        "node {replica} comes with a disk that another one has replaced: `cohort-server recover` has formatted \
+         that later, and the old one never takes part again; start the node with the data directory that came \
+         last (its disk is {there}, the one that counts {here})"
+    )]
+    Replaced {
+        /// Which node.
+        replica: ReplicaId,
+        /// The disk that counts.
+        here: DiskId,
+        /// The one that it comes with.
+        there: DiskId,
+    },
+    /// Two processes come as one node in turn.
+    #[error(
+        "two processes run as node {0} at the same time, on copies of one data directory, and this one was \
+         there first: stop one, and keep the one that was never copied from elsewhere"
+    )]
+    Copied(ReplicaId),
     /// The other end gave a reason.
     #[error("it refuses this node: {0}")]
     Refused(RefusalText),
@@ -105,12 +133,25 @@ pub(super) fn dial(
     wire.release()
 }
 
-/// Whether the node at the other end, which has proved that it is one, has the disk that it had.
+/// Whether the node at the other end, which has proved that it is one, has the disk that it should have.
 fn admit(own: &Membership, other: &Introduction) -> Result<(), HandshakeError> {
-    match own.admission.admits(other.replica, other.disk)? {
-        true => Ok(()),
-        false => Err(HandshakeError::Wiped(other.replica)),
+    let (replica, there) = (other.replica, other.disk());
+    let admitted = own.register.judge(replica, &other.disks)?;
+    if admitted.is_ok() && !own.register.is_alone(replica, other.incarnation) {
+        return Err(HandshakeError::Copied(replica));
     }
+    admitted.map_err(|here| match here.replaces(there) {
+        true => HandshakeError::Replaced {
+            replica,
+            here,
+            there,
+        },
+        false => HandshakeError::Wiped {
+            replica,
+            here,
+            there,
+        },
+    })
 }
 
 /// Makes a link over a socket that was accepted. Gives the node at the other end and the shard of it.
@@ -124,7 +165,11 @@ pub(super) fn answer(
     let wire = Wire::new(socket);
     let answered = answer_over(&wire, own);
     if let Err(
-        error @ (HandshakeError::Differs(_) | HandshakeError::Secret(_) | HandshakeError::Wiped(_)),
+        error @ (HandshakeError::Differs(_)
+        | HandshakeError::Secret(_)
+        | HandshakeError::Wiped { .. }
+        | HandshakeError::Replaced { .. }
+        | HandshakeError::Copied(_)),
     ) = &answered
     {
         let mut text = match error {
@@ -134,7 +179,9 @@ pub(super) fn answer(
                 ..difference.clone()
             }
             .to_string(),
-            HandshakeError::Wiped(_) => error.to_string(),
+            HandshakeError::Wiped { .. }
+            | HandshakeError::Replaced { .. }
+            | HandshakeError::Copied(_) => error.to_string(),
             _ => "cluster.secret is not the same".into(),
         };
         text.truncate(REFUSAL_MAX);
@@ -158,6 +205,7 @@ fn answer_over(wire: &Wire<'_>, own: &Membership) -> Result<(ReplicaId, u16), Ha
     {
         return Err(HandshakeError::Secret(dialler.replica));
     }
+    // Before it can know: it relies on being known by its disk (V13).
     admit(own, &dialler)?;
     let proof = own.secret.prove(Role::Answerer, &dialler, &answerer);
     wire.send(Step::AnswererProof, &proof)?;
@@ -275,7 +323,10 @@ fn go_on_after(error: io::Error) -> Result<(), HandshakeError> {
 mod tests {
     use std::{net::TcpListener, thread};
 
-    use super::{super::introduction::tests::membership, *};
+    use super::{
+        super::introduction::tests::{disk_of, membership, register},
+        *,
+    };
     use crate::links::LinkSecret;
 
     type Answered = Result<(ReplicaId, u16), HandshakeError>;
@@ -294,24 +345,73 @@ mod tests {
         (result, answering.join().unwrap())
     }
 
-    #[test]
-    fn node_with_another_disk_is_refused_by_both_ends() {
-        let wiped = |replica| Membership {
-            disk: 1,
+    /// A node with a disk that was recovered at a time.
+    fn with_disk(replica: u8, recovered: u64) -> Membership {
+        let disk = DiskId { name: 1, recovered };
+        Membership {
+            register: register(replica, disk),
             ..membership(replica)
+        }
+    }
+
+    #[test]
+    fn node_with_another_disk_is_refused_by_both_ends_and_both_say_which() {
+        let known = disk_of(0).recovered;
+        for (recovered, part) in [
+            (known, "another disk than the one it had"),
+            (known - 1, "a disk that another one has replaced"),
+        ] {
+            let (dialled, answered) = meet(with_disk(0, recovered), membership(1));
+            let there = DiskId { name: 1, recovered };
+            let disks = [disk_of(0).to_string(), there.to_string()];
+            for told in [
+                dialled.unwrap_err().to_string(),
+                answered.unwrap_err().to_string(),
+            ] {
+                assert!(
+                    told.contains(part) && disks.iter().all(|disk| told.contains(disk)),
+                    "{told}"
+                );
+                assert!(told.len() < REFUSAL_MAX, "{told}");
+            }
+            let (dialled, _) = meet(membership(0), with_disk(1, recovered));
+            let told = dialled.unwrap_err().to_string();
+            assert!(told.contains(part) && told.contains("node 1"), "{told}");
+        }
+    }
+
+    #[test]
+    fn node_with_a_disk_that_was_recovered_later_is_admitted_by_both_ends() {
+        let later = disk_of(0).recovered + 1;
+        let (dialled, answered) = meet(with_disk(0, later), membership(1));
+        dialled.unwrap();
+        assert_eq!(answered.unwrap(), (ReplicaId(0), 1));
+        let (dialled, answered) = meet(membership(0), with_disk(1, later));
+        dialled.unwrap();
+        answered.unwrap();
+    }
+
+    #[test]
+    fn two_processes_that_come_as_one_node_in_turn_are_found_out() {
+        let own = membership(1);
+        let comes = |incarnation| {
+            let dialler = Membership {
+                incarnation,
+                ..membership(0)
+            };
+            meet(dialler, own.clone())
         };
-        let (dialled, answered) = meet(wiped(0), membership(1));
+        for incarnation in [1, 1, 2, 2, 3] {
+            comes(incarnation).1.unwrap();
+        }
+        let (dialled, answered) = comes(2);
         assert!(
-            matches!(answered, Err(HandshakeError::Wiped(ReplicaId(0)))),
+            matches!(answered, Err(HandshakeError::Copied(ReplicaId(0)))),
             "{answered:?}"
         );
         let told = dialled.unwrap_err().to_string();
-        assert!(told.contains("another disk"), "{told}");
-        let (dialled, _) = meet(membership(0), wiped(1));
-        assert!(
-            matches!(dialled, Err(HandshakeError::Wiped(ReplicaId(1)))),
-            "{dialled:?}"
-        );
+        assert!(told.contains("two processes run as node 0"), "{told}");
+        comes(3).1.unwrap();
     }
 
     /// What the answerer says to somebody who sends these bytes and then reads to the end.

@@ -13,14 +13,19 @@
 //! Those hold both nonces, both nodes and the cluster, so a proof is good for one link, in one direction,
 //! between two nodes: it can be neither reflected nor taken elsewhere. The dialler proves itself first.
 
-use std::{fmt, io, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use wire::{ClusterId, FrameHeader, ReplicaId};
+use wire::{ClusterId, DiskId, FrameHeader, ReplicaId};
 
 /// The version of the handshake and of what follows it on a link.
-pub const LINK_VERSION: u16 = 2;
+pub const LINK_VERSION: u16 = 3;
 
 /// Bytes of a nonce.
 pub(super) const NONCE_SIZE: usize = 32;
@@ -29,7 +34,20 @@ pub(super) const NONCE_SIZE: usize = 32;
 pub(super) const PROOF_SIZE: usize = 32;
 
 /// Bytes of an introduction.
-pub(super) const INTRODUCTION_SIZE: usize = 12 + 16 + 16 + 16 + NONCE_SIZE;
+pub(super) const INTRODUCTION_SIZE: usize = DISKS + REPLICAS_MAX * DISK_SIZE + NONCE_SIZE;
+
+/// Nodes of the largest cluster.
+const REPLICAS_MAX: usize = 5;
+
+/// All that there can be.
+const REPLICAS: Range<u8> = 0..5;
+const _: () = assert!(REPLICAS.end as usize == REPLICAS_MAX, "one and the same");
+
+/// Where the disks are in an introduction.
+const DISKS: usize = 12 + 16 + 16 + 8;
+
+/// Bytes of a disk's name and of the time at which it was recovered.
+const DISK_SIZE: usize = 16 + 8;
 
 /// Bytes of the longest text of a refusal.
 pub(super) const REFUSAL_MAX: usize = 512;
@@ -55,33 +73,78 @@ pub struct Membership {
     pub shard_count: u16,
     /// What the nodes prove to one another that they know.
     pub secret: LinkSecret,
-    /// The name of this node's disk.
-    pub disk: u128,
-    /// Decides whether another node may come with a disk.
-    pub admission: Admission,
+    /// Names this process: chosen at random at its start.
+    pub incarnation: u64,
+    /// Knows which disk each node has.
+    pub register: Register,
 }
 
-/// Decides whether a node may come with a disk, by its name; an error keeps it out, too.
-#[derive(Clone)]
-pub struct Admission(Arc<dyn Fn(ReplicaId, u128) -> io::Result<bool> + Send + Sync>);
+/// The disks of nodes.
+pub type KnownDisks = BTreeMap<ReplicaId, DiskId>;
 
-impl Admission {
-    /// Asks `decide`, which remembers the first disk of each node.
+type Judge = dyn Fn(ReplicaId, &KnownDisks) -> io::Result<Result<(), DiskId>> + Send + Sync;
+
+/// Knows which disk each node has, and decides whether one may come with another.
+#[derive(Clone)]
+pub struct Register {
+    known: Arc<dyn Fn() -> KnownDisks + Send + Sync>,
+    judge: Arc<Judge>,
+    /// The processes that have come as each node, the last one at the end.
+    processes: Arc<Mutex<BTreeMap<ReplicaId, Vec<u64>>>>,
+}
+
+/// Processes that are remembered of each node.
+const PROCESSES: usize = 16;
+
+impl Register {
+    /// `known` gives the disks of all nodes that were met, this one's among them. `judge` decides about a node
+    /// by what that tells of the disks: it is admitted, or should have come with another disk. When `judge`
+    /// returns, what is new is durable, and nothing counts any more that comes from a process with a disk that
+    /// was replaced. An error keeps the node out, too.
     #[must_use]
     pub fn new(
-        decide: impl Fn(ReplicaId, u128) -> io::Result<bool> + Send + Sync + 'static,
+        known: impl Fn() -> KnownDisks + Send + Sync + 'static,
+        judge: impl Fn(ReplicaId, &KnownDisks) -> io::Result<Result<(), DiskId>> + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(decide))
+        let (known, judge) = (Arc::new(known), Arc::new(judge));
+        Self {
+            known,
+            judge,
+            processes: Arc::default(),
+        }
     }
 
-    pub(super) fn admits(&self, replica: ReplicaId, disk: u128) -> io::Result<bool> {
-        (self.0)(replica, disk)
+    /// Notes a process that has come as a node. Says whether it can be: one that comes again behind another
+    /// one runs beside it, on a copy of the data directory.
+    pub(super) fn is_alone(&self, replica: ReplicaId, incarnation: u64) -> bool {
+        let mut processes = self
+            .processes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let of_node = processes.entry(replica).or_default();
+        if of_node.last() == Some(&incarnation) {
+            return true;
+        }
+        if of_node.contains(&incarnation) {
+            return false;
+        }
+        of_node.push(incarnation);
+        of_node.drain(..of_node.len().saturating_sub(PROCESSES));
+        true
+    }
+
+    pub(super) fn judge(
+        &self,
+        replica: ReplicaId,
+        told: &KnownDisks,
+    ) -> io::Result<Result<(), DiskId>> {
+        (self.judge)(replica, told)
     }
 }
 
-impl fmt::Debug for Admission {
+impl fmt::Debug for Register {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Admission(…)")
+        f.write_str("Register(…)")
     }
 }
 
@@ -118,8 +181,10 @@ pub(super) struct Introduction {
     pub shard_count: u16,
     pub cluster: ClusterId,
     pub fingerprint: u128,
-    /// The name of its disk.
-    pub disk: u128,
+    /// Names its process.
+    pub incarnation: u64,
+    /// The disks of the nodes that it knows, its own among them.
+    pub disks: KnownDisks,
     pub nonce: [u8; NONCE_SIZE],
 }
 
@@ -195,7 +260,7 @@ impl fmt::Display for Difference {
 
 impl Introduction {
     /// Of this node to `other`, for a link that ends at `shard` here.
-    pub(super) const fn new(
+    pub(super) fn new(
         own: &Membership,
         other: ReplicaId,
         shard: u16,
@@ -211,9 +276,15 @@ impl Introduction {
             shard_count: own.shard_count,
             cluster: own.cluster,
             fingerprint: own.fingerprint,
-            disk: own.disk,
+            incarnation: own.incarnation,
+            disks: (own.register.known)(),
             nonce,
         }
+    }
+
+    /// The disk of the node itself.
+    pub(super) fn disk(&self) -> DiskId {
+        self.disks.get(&self.replica).copied().unwrap_or_default()
     }
 
     pub(super) fn encode(&self) -> [u8; INTRODUCTION_SIZE] {
@@ -227,8 +298,17 @@ impl Introduction {
         bytes[10..12].copy_from_slice(&self.shard_count.to_le_bytes());
         bytes[12..28].copy_from_slice(&self.cluster.0.to_le_bytes());
         bytes[28..44].copy_from_slice(&self.fingerprint.to_le_bytes());
-        bytes[44..60].copy_from_slice(&self.disk.to_le_bytes());
-        bytes[60..].copy_from_slice(&self.nonce);
+        bytes[44..DISKS].copy_from_slice(&self.incarnation.to_le_bytes());
+        for (replica, disk) in &self.disks {
+            let at = DISKS + usize::from(replica.0) * DISK_SIZE;
+            // A node that no list has is none of the cluster's.
+            if let Some(place) = bytes[..INTRODUCTION_SIZE - NONCE_SIZE].get_mut(at..at + DISK_SIZE)
+            {
+                place[..16].copy_from_slice(&disk.name.to_le_bytes());
+                place[16..].copy_from_slice(&disk.recovered.to_le_bytes());
+            }
+        }
+        bytes[INTRODUCTION_SIZE - NONCE_SIZE..].copy_from_slice(&self.nonce);
         bytes
     }
 
@@ -241,8 +321,22 @@ impl Introduction {
             long.copy_from_slice(&bytes[at..at + 16]);
             u128::from_le_bytes(long)
         };
+        let eight = |at: usize| {
+            let mut eight = [0; 8];
+            eight.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(eight)
+        };
+        let disks = REPLICAS.map(ReplicaId).filter_map(|replica| {
+            let at = DISKS + usize::from(replica.0) * DISK_SIZE;
+            let disk = DiskId {
+                name: long(at),
+                recovered: eight(at + 16),
+            };
+            // All zeros: it was never met.
+            (disk != DiskId::default()).then_some((replica, disk))
+        });
         let mut nonce = [0; NONCE_SIZE];
-        nonce.copy_from_slice(&bytes[60..]);
+        nonce.copy_from_slice(&bytes[INTRODUCTION_SIZE - NONCE_SIZE..]);
         (bytes[5] == 0).then_some(Self {
             version: short(0),
             replica: ReplicaId(bytes[2]),
@@ -253,7 +347,8 @@ impl Introduction {
             shard_count: short(10),
             cluster: ClusterId(long(12)),
             fingerprint: long(28),
-            disk: long(44),
+            incarnation: eight(44),
+            disks: disks.collect(),
             nonce,
         })
     }
@@ -321,9 +416,29 @@ pub(super) mod tests {
             fingerprint: 99,
             shard_count: 2,
             secret: LinkSecret::new(b"sixteen letters!"),
-            disk: 100 + u128::from(replica),
-            admission: Admission::new(|replica, disk| Ok(disk == 100 + u128::from(replica.0))),
+            incarnation: 1_000 + u64::from(replica),
+            register: register(replica, disk_of(replica)),
         }
+    }
+
+    /// The disk that each node is known to have.
+    pub(in crate::links) fn disk_of(replica: u8) -> DiskId {
+        DiskId {
+            name: 100 + u128::from(replica),
+            recovered: 5,
+        }
+    }
+
+    /// Of a node that has this disk.
+    pub(in crate::links) fn register(replica: u8, own: DiskId) -> Register {
+        let judge = |replica: ReplicaId, told: &KnownDisks| {
+            let known = disk_of(replica.0);
+            Ok(match told[&replica] {
+                disk if disk == known || disk.replaces(known) => Ok(()),
+                _ => Err(known),
+            })
+        };
+        Register::new(move || KnownDisks::from([(ReplicaId(replica), own)]), judge)
     }
 
     fn introductions() -> (Introduction, Introduction) {
@@ -340,6 +455,13 @@ pub(super) mod tests {
             Some(dialler.clone())
         );
         assert_eq!(Introduction::decode(&dialler.encode()[1..]), None);
+        assert_eq!(dialler.disk(), disk_of(0));
+        let disks = (0..5).map(|replica| (ReplicaId(replica), disk_of(replica)));
+        let of_five = Introduction {
+            disks: disks.collect(),
+            ..dialler.clone()
+        };
+        assert_eq!(Introduction::decode(&of_five.encode()), Some(of_five));
         assert_eq!(dialler.judge(&membership(1)), Ok(()));
     }
 
@@ -348,8 +470,8 @@ pub(super) mod tests {
         type Change = fn(&mut Introduction);
         let cases: [(Change, &str); 10] = [
             (
-                |it| it.version = 3,
-                "the version of links is 2 here and 3 there",
+                |it| it.version = 4,
+                "the version of links is 3 here and 4 there",
             ),
             (|it| it.cluster = ClusterId(8), "the cluster's id"),
             (|it| it.other = ReplicaId(2), "node 1 here and node 2 there"),

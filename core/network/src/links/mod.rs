@@ -37,7 +37,7 @@ use self::{
 };
 pub use self::{
     handshake::{HandshakeError, RefusalText},
-    introduction::{Admission, Difference, LINK_VERSION, LinkSecret, Membership},
+    introduction::{Difference, KnownDisks, LINK_VERSION, LinkSecret, Membership, Register},
     shard_links::{LinkLimits, LinkStatistics, Links, Urgency},
 };
 use crate::Listener;
