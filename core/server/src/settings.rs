@@ -11,6 +11,10 @@ use crate::{config::Config, random};
 /// Bytes of the journal's first file, which the first start waits for.
 const FIRST_FILE: u64 = 16 * 1024 * 1024;
 
+/// Bytes that a shard has fetched from other nodes and not written, so that a disk that is slower than the
+/// network fills no memory.
+const FETCHED_MAX: u64 = 32 * 1024 * 1024;
+
 /// Bytes of a frame before login: a name and a password.
 const FRAME_BEFORE_LOGIN: u32 = 64 * 1024;
 
@@ -54,6 +58,7 @@ pub(crate) fn shard(
         incarnation: u64::from_le_bytes(random::bytes()),
         segment_size: cluster.segment_size,
         tail_budget: node.tail_memory / groups,
+        fetched_max: FETCHED_MAX,
         index_budget: node.index_memory / groups,
         scrub_rate: node.scrub_rate / u64::from(shard_count.max(1)),
         producers_max: limits.producers_per_partition,

@@ -49,6 +49,9 @@ pub struct Config {
     pub segment_size: u64,
     /// Bytes of recent batches kept in memory, per data group.
     pub tail_budget: u64,
+    /// Bytes fetched from other nodes that may wait for their segment files, on this shard; beyond it nothing
+    /// more is asked for.
+    pub fetched_max: u64,
     /// Bytes of indexes of full segments kept in memory, per data group.
     pub index_budget: u64,
     /// Bytes a second of full segments that are read back to find damage; 0: none.

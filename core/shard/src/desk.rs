@@ -40,6 +40,8 @@ pub(crate) struct PendingChange {
     ticket: IoTicket,
     /// Bytes of which segment are then in the file, up to which position.
     pub(crate) appended: Option<(SegmentId, u64)>,
+    /// Bytes in it that another node has sent.
+    fetched: u64,
 }
 
 /// What is to be done, in order, and what was asked of the shell and is not answered yet.
@@ -69,6 +71,8 @@ pub(crate) struct Desk {
     prepares: VecDeque<(Ticket, Written)>,
     superblocks: VecDeque<(Ticket, Written)>,
     changes: VecDeque<PendingChange>,
+    /// Bytes fetched from other nodes that are not in their files.
+    fetched: u64,
     io: u64,
 }
 
@@ -96,6 +100,7 @@ impl Desk {
             prepares: VecDeque::new(),
             superblocks: VecDeque::new(),
             changes: VecDeque::new(),
+            fetched: 0,
             io: 0,
         }
     }
@@ -222,28 +227,39 @@ impl Desk {
     pub(crate) fn change(&mut self, change: SegmentChange) {
         let appended = match &change {
             SegmentChange::Append {
-                segment,
-                position,
-                parts,
-            } => {
-                let size: usize = parts.iter().map(bytes::Bytes::len).sum();
-                Some((*segment, position + size as u64))
-            }
+                segment, position, ..
+            } => Some((*segment, position + size_of_change(&change))),
             SegmentChange::WriteIndex { .. }
             | SegmentChange::Delete { .. }
             | SegmentChange::DeletePartition { .. } => None,
         };
-        self.push_change(change, appended);
+        self.push_change(change, appended, 0);
     }
 
     /// Hands a change to the shell that no state of this node asks for: what another node's state rests on.
     pub(crate) fn change_fetched(&mut self, change: SegmentChange) {
-        self.push_change(change, None);
+        let fetched = size_of_change(&change);
+        self.fetched += fetched;
+        self.push_change(change, None, fetched);
     }
 
-    fn push_change(&mut self, change: SegmentChange, appended: Option<(SegmentId, u64)>) {
+    /// Bytes fetched from other nodes that are not in their files.
+    pub(crate) const fn fetched(&self) -> u64 {
+        self.fetched
+    }
+
+    fn push_change(
+        &mut self,
+        change: SegmentChange,
+        appended: Option<(SegmentId, u64)>,
+        fetched: u64,
+    ) {
         let ticket = self.next_io_ticket();
-        self.changes.push_back(PendingChange { ticket, appended });
+        self.changes.push_back(PendingChange {
+            ticket,
+            appended,
+            fetched,
+        });
         self.push(Effect::Change { ticket, change });
     }
 
@@ -254,7 +270,9 @@ impl Desk {
             .iter()
             .take_while(|change| change.ticket <= through)
             .count();
-        self.changes.drain(..count).collect()
+        let changed: Vec<_> = self.changes.drain(..count).collect();
+        self.fetched -= changed.iter().map(|change| change.fetched).sum::<u64>();
+        changed
     }
 
     /// The newest change that is not carried out yet.
@@ -265,5 +283,15 @@ impl Desk {
     /// Whether nothing waits for a disk.
     pub(crate) fn is_idle(&self) -> bool {
         self.prepares.is_empty() && self.superblocks.is_empty() && self.changes.is_empty()
+    }
+}
+
+/// Bytes that it appends.
+fn size_of_change(change: &SegmentChange) -> u64 {
+    match change {
+        SegmentChange::Append { parts, .. } => parts.iter().map(|part| part.len() as u64).sum(),
+        SegmentChange::WriteIndex { .. }
+        | SegmentChange::Delete { .. }
+        | SegmentChange::DeletePartition { .. } => 0,
     }
 }

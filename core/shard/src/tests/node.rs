@@ -65,12 +65,17 @@ pub(super) struct Node {
     pub(super) now: Time,
     /// While it does, nothing that is written is reported as flushed.
     pub(super) disk_stalls: bool,
+    /// While they do, nothing gets into a segment.
+    pub(super) files_stall: bool,
     correlation: u64,
 }
 
 pub(super) fn config(shard: u16, shard_count: u16) -> Config {
     config_of(ReplicaId(0), 1, shard, shard_count)
 }
+
+/// Bytes of segments that were fetched and wait for their files.
+const FETCHED_MAX: u64 = 1024;
 
 fn config_of(replica: ReplicaId, nodes: u8, shard: u16, shard_count: u16) -> Config {
     const SECOND: u64 = 1_000_000_000;
@@ -107,6 +112,7 @@ fn config_of(replica: ReplicaId, nodes: u8, shard: u16, shard_count: u16) -> Con
         park_timeout: 2 * SECOND,
         segment_size: 64 * 1024,
         tail_budget: 64 * 1024,
+        fetched_max: FETCHED_MAX,
         index_budget: 64 * 1024,
         scrub_rate: 1024 * 1024,
         producers_max: 100,
@@ -166,6 +172,7 @@ impl Node {
             stopped: 0,
             now,
             disk_stalls: false,
+            files_stall: false,
             correlation: 0,
         }
     }
@@ -224,6 +231,9 @@ impl Node {
                 }),
             );
             return true;
+        }
+        if self.files_stall {
+            return false;
         }
         let changes = core::mem::take(&mut undone.changes);
         let Some((through, _)) = changes.last() else {

@@ -128,6 +128,39 @@ fn node_that_was_away_for_long_takes_over_checkpoints() {
     }
 }
 
+/// What was fetched and waits for its files is bounded, however slow they are.
+#[test]
+fn no_more_is_fetched_than_the_files_take() {
+    let (mut cluster, mut admin) = with_topic();
+    cluster.kill(2);
+    cluster.pass_until("leaders", |cluster| cluster.all_led());
+    for _ in 0..3 {
+        work(&mut cluster, &mut admin, 1);
+    }
+    take_checkpoints(&mut cluster);
+    cluster.start(2);
+    cluster.node(2).files_stall = true;
+    cluster.pass(3_000);
+    let asked = |cluster: &Cluster| {
+        let segments = cluster.parts.iter();
+        let segments = segments.filter(|(file, _)| matches!(file, TransferFile::Segment { .. }));
+        segments.count()
+    };
+    // Those that were asked for before the first one came.
+    let at_once = asked(&cluster);
+    let groups_with_data = usize::from(DATA_GROUPS);
+    assert!(
+        (1..=4 * groups_with_data).contains(&at_once),
+        "{at_once} parts"
+    );
+    cluster.pass(3_000);
+    assert_eq!(asked(&cluster), at_once);
+    cluster.node(2).files_stall = false;
+    cluster.pass_until("the node has caught up", |cluster| caught_up(cluster, 2));
+    assert!(asked(&cluster) > 4 * groups_with_data, "there was more");
+    assert_same_files(&mut cluster, 2, 1);
+}
+
 /// A restart after the transfer finds what was transferred.
 #[test]
 fn transferred_state_survives_a_restart() {

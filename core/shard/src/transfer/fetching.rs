@@ -39,6 +39,8 @@ pub(super) struct Fetch {
     until: u64,
     /// How many in a row were of no help.
     failures: usize,
+    /// Bytes that may wait for their files before more is asked for.
+    fetched_max: u64,
     /// As much of a snapshot as is here.
     offered: Option<(SnapshotOffer, Vec<u8>)>,
     /// What is in files here of segments that the own state does not have, or not as much of.
@@ -70,7 +72,16 @@ enum Stage {
 struct Segments {
     whole: Whole,
     waiting: VecDeque<SegmentFile>,
-    running: Vec<(SegmentFile, Scan)>,
+    running: Vec<Running>,
+}
+
+/// A segment of which the next part is asked for.
+#[derive(Debug)]
+struct Running {
+    file: SegmentFile,
+    scan: Scan,
+    /// The part is not asked for yet: what came before waits for its files.
+    is_held: bool,
 }
 
 /// A snapshot whose segments are here.
@@ -101,7 +112,8 @@ impl Fetch {
             }
             Stage::Snapshot => self.ask_snapshot(desk),
             Stage::Segments(segments) => {
-                for (file, scan) in &segments.running {
+                let asked = segments.running.iter().filter(|running| !running.is_held);
+                for Running { file, scan, .. } in asked {
                     self.ask_segment(desk, file, scan);
                 }
             }
@@ -170,18 +182,58 @@ impl Fetch {
         let Stage::Segments(segments) = core::mem::replace(&mut self.stage, Stage::Asking) else {
             return false;
         };
-        for (file, scan) in segments.running {
+        for Running { file, scan, .. } in segments.running {
             self.here.insert(file.id, scan.reached());
         }
         true
     }
 
     /// Whether it waits for another node.
-    const fn is_asking(&self) -> bool {
-        matches!(
-            self.stage,
-            Stage::Asking | Stage::Snapshot | Stage::Segments(_)
-        )
+    fn is_asking(&self) -> bool {
+        match &self.stage {
+            Stage::Asking | Stage::Snapshot => true,
+            Stage::Segments(segments) => segments.running.iter().any(|running| !running.is_held),
+            Stage::Decoding(_) | Stage::Changing(..) | Stage::Flushing(..) | Stage::Writing(_) => {
+                false
+            }
+        }
+    }
+
+    /// What was fetched is in its files: the parts that waited for that are asked for.
+    fn go_on(&mut self, desk: &mut Desk) {
+        let Stage::Segments(segments) = &mut self.stage else {
+            return;
+        };
+        let mut held = Vec::new();
+        for running in segments
+            .running
+            .iter_mut()
+            .filter(|running| running.is_held)
+        {
+            running.is_held = false;
+            held.push((running.file, running.scan.clone()));
+        }
+        if !held.is_empty() {
+            self.until = desk.now.after(PATIENCE);
+        }
+        for (file, scan) in held {
+            self.ask_segment(desk, &file, &scan);
+        }
+    }
+
+    /// The next part of a segment: is asked for, unless too much waits for its files.
+    fn run(&mut self, desk: &mut Desk, file: SegmentFile, scan: Scan) {
+        let is_held = desk.fetched() >= self.fetched_max;
+        if !is_held {
+            self.ask_segment(desk, &file, &scan);
+        }
+        if let Stage::Segments(segments) = &mut self.stage {
+            segments.running.push(Running {
+                file,
+                scan,
+                is_held,
+            });
+        }
     }
 
     fn on_offer(&mut self, desk: &mut Desk, offer: SnapshotOffer) {
@@ -265,7 +317,11 @@ impl Fetch {
             && let Some(file) = segments.waiting.pop_front()
         {
             let scan = self.scan(&file, own(file.id));
-            segments.running.push((file, scan));
+            segments.running.push(Running {
+                file,
+                scan,
+                is_held: false,
+            });
         }
         if segments.running.is_empty() {
             return self.finish(desk, segments.whole);
@@ -296,13 +352,13 @@ impl Fetch {
         let Stage::Segments(segments) = &mut self.stage else {
             return true;
         };
-        let asked = |(file, scan): &(SegmentFile, Scan)| {
-            file.id == segment && scan.next_read() == Some(range)
+        let asked = |running: &Running| {
+            running.file.id == segment && running.scan.next_read() == Some(range)
         };
         let Some(index) = segments.running.iter().position(asked) else {
             return true;
         };
-        let (file, mut scan) = segments.running.swap_remove(index);
+        let Running { file, mut scan, .. } = segments.running.swap_remove(index);
         scan.feed(bytes);
         let taken = scan.reached().position - range.position;
         let taken = usize::try_from(taken).expect("it was in memory");
@@ -316,8 +372,7 @@ impl Fetch {
         self.failures = 0;
         self.until = desk.now.after(PATIENCE);
         if scan.next_read().is_some() {
-            segments.running.push((file, scan.clone()));
-            self.ask_segment(desk, &file, &scan);
+            self.run(desk, file, scan);
             return true;
         }
         let is_whole = matches!(scan.finish(), Verdict::Whole(_));
@@ -326,7 +381,11 @@ impl Fetch {
         } else {
             // From somebody else, and all of it: who knows where it goes wrong.
             self.here.remove(&segment);
-            segments.running.push((file, Scan::new(&file)));
+            segments.running.push(Running {
+                file,
+                scan: Scan::new(&file),
+                is_held: false,
+            });
             return false;
         }
         self.next_segment(desk, own);
@@ -339,10 +398,7 @@ impl Fetch {
         };
         if let Some(file) = segments.waiting.pop_front() {
             let scan = self.scan(&file, own(file.id));
-            self.ask_segment(desk, &file, &scan);
-            if let Stage::Segments(segments) = &mut self.stage {
-                segments.running.push((file, scan));
-            }
+            self.run(desk, file, scan);
         } else if segments.running.is_empty()
             && let Stage::Segments(segments) = core::mem::replace(&mut self.stage, Stage::Asking)
         {
@@ -406,6 +462,7 @@ impl Shard {
             from,
             until: 0,
             failures: 0,
+            fetched_max: self.config.fetched_max,
             offered: None,
             here: BTreeMap::new(),
             stage: Stage::Asking,
@@ -582,6 +639,9 @@ impl Shard {
     pub(crate) fn changed_for_fetches(&mut self, done: IoTicket) {
         for fetch in self.transfers.fetches.values_mut() {
             fetch.on_changed(&mut self.desk, done);
+            if self.desk.fetched() < fetch.fetched_max {
+                fetch.go_on(&mut self.desk);
+            }
         }
     }
 

@@ -21,6 +21,9 @@ use crate::{
 };
 
 /// How often a shard's clock ticks.
+/// Bytes that were fetched and wait for their files: few, so that fetches wait, too.
+const FETCHED_MAX: u64 = 64 * 1024;
+
 const TICK_INTERVAL: u64 = 10 * MILLISECOND;
 
 /// A running process.
@@ -497,6 +500,7 @@ fn config(scenario: &Scenario, replica: ReplicaId, shard: usize, shards: u16) ->
         park_timeout: scenario.sessions.park_timeout,
         segment_size: scenario.segment_size,
         tail_budget: scenario.tail_budget,
+        fetched_max: FETCHED_MAX,
         index_budget: scenario.index_budget,
         scrub_rate: scenario.scrub_rate,
         producers_max: scenario.producers_max,
