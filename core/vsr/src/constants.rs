@@ -41,6 +41,11 @@ pub(crate) const HEARTBEAT_INTERVAL: u64 = 25 * MILLISECOND;
 /// Nanoseconds after which a question that was not answered is asked again.
 pub(crate) const REPEAT_INTERVAL: u64 = 50 * MILLISECOND;
 
+/// Nanoseconds after which prepares that were asked for are asked for again, at most. Asked for sooner than they
+/// can be sent, they would be sent again and again, and never be in time: each time without an answer doubles
+/// the wait.
+pub(crate) const REPEAT_INTERVAL_MAX: u64 = 16 * REPEAT_INTERVAL;
+
 /// Nanoseconds without a word from the primary after which it is suspected, at least: a busy host of two
 /// cores stalls for half of that.
 pub(crate) const SILENCE_MIN: u64 = 150 * MILLISECOND;

@@ -28,6 +28,27 @@ impl Timeout {
         self.start(now);
     }
 
+    /// What it waits for is coming: from now on it has one interval again, if it runs.
+    pub(crate) const fn defer(&mut self, now: Time) {
+        if self.is_running() {
+            self.start(now);
+        }
+    }
+
+    /// It fired before what it waits for could come: the intervals after this one are twice as long, up to `most`
+    /// nanoseconds.
+    pub(crate) const fn back_off(&mut self, most: u64) {
+        let doubled = self.interval.saturating_mul(2);
+        self.interval = if doubled < most { doubled } else { most };
+    }
+
+    /// All that it waited for has come: the intervals after this one are half as long, not below `least`
+    /// nanoseconds.
+    pub(crate) const fn relax(&mut self, least: u64) {
+        let halved = self.interval / 2;
+        self.interval = if halved > least { halved } else { least };
+    }
+
     pub(crate) const fn stop(&mut self) {
         self.deadline = None;
     }
@@ -69,6 +90,33 @@ mod tests {
         assert!(timeout.fires(at(1_055)));
         assert!(!timeout.fires(at(1_060)));
         assert!(timeout.fires(at(1_065)));
+    }
+
+    #[test]
+    fn waits_longer_for_what_is_slow_and_less_for_what_has_come() {
+        let mut timeout = Timeout::stopped(10);
+        timeout.defer(at(0));
+        assert!(!timeout.is_running(), "it does not begin by that");
+        timeout.start(at(0));
+        timeout.defer(at(9));
+        assert!(!timeout.fires(at(18)));
+        assert!(timeout.fires(at(19)));
+        timeout.back_off(30);
+        timeout.start(at(20));
+        assert!(!timeout.fires(at(39)));
+        assert!(timeout.fires(at(40)));
+        timeout.back_off(30);
+        timeout.start(at(40));
+        assert!(!timeout.fires(at(69)));
+        assert!(timeout.fires(at(70)));
+        timeout.relax(12);
+        timeout.start(at(70));
+        assert!(!timeout.fires(at(84)));
+        assert!(timeout.fires(at(85)));
+        timeout.relax(12);
+        timeout.start(at(85));
+        assert!(!timeout.fires(at(96)));
+        assert!(timeout.fires(at(97)));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use wire::Op;
 use super::Replica;
 use crate::{
     ChainPoint, DoViewChange, Effect, Message, Note, Prepare, RequestPrepare, Status, SuffixReport,
-    constants::{KEPT_PREPARES_MAX, SUFFIX_MAX},
+    constants::{KEPT_PREPARES_MAX, REPEAT_INTERVAL_MAX, SUFFIX_MAX},
     damaged::Damaged,
 };
 
@@ -203,6 +203,7 @@ impl Replica {
             && damaged.repeat.fires(self.now)
         {
             damaged.ask_again();
+            damaged.repeat.back_off(REPEAT_INTERVAL_MAX);
             damaged.asked = damaged.asked.wrapping_add(1);
             self.repair_damaged();
         }

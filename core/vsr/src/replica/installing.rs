@@ -13,8 +13,9 @@ use super::Replica;
 use crate::{
     ChainPoint, Effect, Ignore, Message, Prepare, RequestPrepare, RequestStartView, StartView,
     Status,
-    constants::{REPAIR_WINDOW, VIEW_MAX},
+    constants::{REPAIR_WINDOW, REPEAT_INTERVAL, REPEAT_INTERVAL_MAX, VIEW_MAX},
     mutation,
+    timeout::Timeout,
 };
 
 /// The journal of the view that is about to begin.
@@ -35,6 +36,8 @@ pub(super) struct Target {
     requested: Op,
     /// How often somebody was asked: every time somebody else.
     asked: u8,
+    /// Runs once something was asked for, anew with every answer.
+    late: Timeout,
     /// The sequence number of the superblock that installs it, once that is on its way.
     installing: Option<u64>,
 }
@@ -49,6 +52,7 @@ impl Target {
             laid_aside: BTreeMap::new(),
             requested: Op(0),
             asked: 0,
+            late: Timeout::stopped(REPEAT_INTERVAL),
             installing: None,
         }
     }
@@ -355,7 +359,12 @@ impl Replica {
         if first > last || first <= target.requested {
             return;
         }
+        if target.requested > Op(0) {
+            // What was asked for before has come.
+            target.late.relax(REPEAT_INTERVAL);
+        }
         target.requested = last;
+        target.late.start(self.now);
         let to = self.whom_to_ask(target);
         let Some(view) = self.promises.durable_view() else {
             return;
@@ -388,9 +397,12 @@ impl Replica {
         }
     }
 
-    /// The answers are late: asks somebody else.
+    /// If the answers are late, asks somebody else.
     pub(super) fn pursue_again(&mut self) {
-        if let Some(target) = &mut self.view_change.target {
+        if let Some(target) = &mut self.view_change.target
+            && target.late.fires(self.now)
+        {
+            target.late.back_off(REPEAT_INTERVAL_MAX);
             target.requested = Op(0);
         }
         self.advance_target();
@@ -421,6 +433,7 @@ impl Replica {
         } else {
             return self.count_ignored(Ignore::PrepareUnwanted);
         }
+        target.late.defer(self.now);
         self.advance_target();
     }
 

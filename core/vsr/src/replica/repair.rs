@@ -8,7 +8,7 @@ use wire::{Op, ReplicaId};
 use super::Replica;
 use crate::{
     Effect, Gone, Ignore, Message, Note, Prepare, RequestPrepare, RequestedPrepare, Status,
-    constants::{KEPT_BYTES_MAX, REPAIR_WINDOW, REPEAT_INTERVAL},
+    constants::{KEPT_BYTES_MAX, REPAIR_WINDOW, REPEAT_INTERVAL, REPEAT_INTERVAL_MAX},
     journal::{anchor, size_of_prepare},
     timeout::Timeout,
 };
@@ -95,6 +95,7 @@ impl Replica {
         if self.repair.wanted <= self.op() || self.wanted_checkpoint().is_some() {
             self.repair.timeout.stop();
         } else if self.op() >= self.repair.requested || !self.repair.timeout.is_running() {
+            self.repair.timeout.relax(REPEAT_INTERVAL);
             self.request_missing();
         }
     }
@@ -102,6 +103,9 @@ impl Replica {
     /// The answers are late: asks anew.
     pub(super) fn repair_again(&mut self) {
         assert!(self.repair.wanted > self.op());
+        if self.repair.requested > self.op() {
+            self.repair.timeout.back_off(REPEAT_INTERVAL_MAX);
+        }
         self.request_missing();
     }
 
@@ -207,6 +211,10 @@ impl Replica {
             ..
         } = answer;
         if self.fill(&prepare) {
+            if let Some(damaged) = &mut self.damaged {
+                damaged.repeat.relax(REPEAT_INTERVAL);
+                damaged.repeat.defer(self.now);
+            }
             self.repair_damaged();
             if self.view_change.target.is_none() {
                 return;
@@ -220,6 +228,9 @@ impl Replica {
             Status::Normal if view == self.view || is_committed => {
                 let point = anchor(&prepare).point;
                 let is_ahead = prepare.header.op() > self.op().next();
+                if prepare.header.op() > self.op() {
+                    self.repair.timeout.defer(self.now);
+                }
                 if !(is_ahead && self.is_sound(&prepare) && self.repair.hold(&prepare)) {
                     self.accept(prepare);
                 }

@@ -112,7 +112,7 @@ const fn transfer_floors(counts: &group::Counts, seeds: u64) -> [(&str, u64, u64
         (
             "checkpoints that were not wanted any more",
             counts.fetches_given_up,
-            1,
+            seeds / 500,
         ),
     ]
 }

@@ -81,7 +81,8 @@ fn backup_asks_once_until_the_answers_are_late() {
     assert_eq!(requests(&backup.tick_after(49)), []);
     assert_eq!(requests(&backup.tick_after(1)), [1, 2, 3, 4]);
     backup.message(requested(0, &prepares[0]));
-    assert_eq!(requests(&backup.tick_after(50)), [2, 3, 4]);
+    assert_eq!(requests(&backup.tick_after(99)), []);
+    assert_eq!(requests(&backup.tick_after(1)), [2, 3, 4]);
 }
 
 #[test]
@@ -142,7 +143,29 @@ fn answer_that_is_held_is_not_asked_for_again() {
     backup.message(prepare_message(&prepares[0], EMPTY));
     backup.message(prepare_message(&prepares[1], EMPTY));
     assert_eq!(backup.replica.op(), Op(3));
-    assert_eq!(requests(&backup.tick_after(50)), [4]);
+    assert_eq!(requests(&backup.tick_after(99)), []);
+    assert_eq!(requests(&backup.tick_after(1)), [4]);
+}
+
+/// Prepares that take longer than the interval are not asked for again and again meanwhile: those that are sent
+/// twice would keep the others from ever being in time.
+#[test]
+fn slow_answers_are_asked_for_less_and_less_often() {
+    let mut backup = Fixture::started(1, 3);
+    let prepares = chain(4);
+    let effects = backup.message(Message::Commit(heartbeat(4, EMPTY)));
+    assert_eq!(requests(&effects), [1, 2, 3, 4]);
+    for late in [50, 100, 200, 400, 800, 800] {
+        assert_eq!(requests(&backup.tick_after(late - 1)), []);
+        assert_eq!(requests(&backup.tick_after(1)), [1, 2, 3, 4]);
+    }
+    // Every answer is a sign that the next one is under way.
+    for prepare in &prepares[..3] {
+        assert_eq!(requests(&backup.tick_after(799)), []);
+        backup.message(requested(0, prepare));
+    }
+    assert_eq!(requests(&backup.tick_after(799)), []);
+    assert_eq!(requests(&backup.tick_after(1)), [4]);
 }
 
 #[test]
