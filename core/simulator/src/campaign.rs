@@ -203,8 +203,8 @@ impl Counts {
                 self.recyclings_checked,
                 5_000,
             ),
-            ("journals found damaged", self.journals_damaged, 3),
-            ("prepares repaired", self.prepares_repaired, 3),
+            ("journals found damaged", self.journals_damaged, 1),
+            ("prepares repaired", self.prepares_repaired, 1),
             ("damaged partitions found", self.partitions_damaged, 3),
             (
                 "damaged segments that another node had",
