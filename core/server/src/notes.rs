@@ -104,6 +104,16 @@ fn replica(group: u16, note: &vsr::Note) {
         | vsr::Note::Committed { .. }
         | vsr::Note::Skipped { .. }
         | vsr::Note::RepairRequested { .. } => {}
+        vsr::Note::Barrier { .. }
+        | vsr::Note::Rejoining
+        | vsr::Note::RejoinUnanswered
+        | vsr::Note::Rejoined { .. } => lost_disk(group, note),
+    }
+}
+
+/// How a consensus group takes back a node that lost its disk.
+fn lost_disk(group: u16, note: &vsr::Note) {
+    match note {
         vsr::Note::Barrier { op, replica } => tracing::info!(
             group,
             op = op.0,
@@ -121,6 +131,7 @@ fn replica(group: u16, note: &vsr::Note) {
         vsr::Note::Rejoined { view } => {
             tracing::info!(group, view = view.0, "taken back, and takes part again");
         }
+        _ => {}
     }
 }
 
