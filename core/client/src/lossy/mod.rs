@@ -58,6 +58,8 @@ struct World {
     ends: BTreeMap<BatchId, End>,
     received: Vec<(PartitionId, Offset, Bytes)>,
     events: Vec<ConsumerEvent>,
+    /// Sessions that were lost.
+    losses: u64,
 }
 
 impl World {
@@ -106,6 +108,7 @@ impl World {
             ends: BTreeMap::new(),
             received: Vec::new(),
             events: Vec::new(),
+            losses: 0,
         }
     }
 
@@ -333,9 +336,9 @@ impl World {
                     consumer.handle(time, ConsumerInput::PrimaryChanged);
                 }
             }
+            Effect::SessionLost { .. } => self.losses += 1,
             Effect::Event(_)
             | Effect::LoggedIn { .. }
-            | Effect::SessionLost { .. }
             | Effect::Unreachable { .. }
             | Effect::Closed => {}
         }

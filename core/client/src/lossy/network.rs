@@ -3,7 +3,7 @@
 use alloc::{collections::BTreeMap, vec::Vec};
 
 use bytes::{Bytes, BytesMut};
-use wire::{FRAME_SIZE_MAX, PrimaryChanged, SessionNumber};
+use wire::{Command, FRAME_SIZE_MAX, PrimaryChanged, SessionNumber};
 
 use super::{
     MS,
@@ -56,6 +56,8 @@ enum Event {
 pub(super) struct Network {
     pub(super) broker: Broker,
     pub(super) faults: Faults,
+    /// How much later than other frames the next logins reach the broker, nanoseconds, the next one last.
+    pub(super) late_logins: Vec<u64>,
     random: Random,
     events: BTreeMap<(u64, u64), Event>,
     next_event: u64,
@@ -73,6 +75,7 @@ impl Network {
         Self {
             broker: Broker::new(partitions),
             faults,
+            late_logins: Vec::new(),
             random: Random::new(seed ^ 0xfeed),
             events: BTreeMap::new(),
             next_event: 0,
@@ -118,7 +121,10 @@ impl Network {
         let cut = self.strikes(self.faults.cut);
         if !cut || self.random.between(0, 1) == 0 {
             // The broker's shards take their time, so requests overtake each other behind the socket.
-            self.later(now, Event::ToBroker(connection, frame));
+            let is_login = frame.header.code == Command::Login.code();
+            let late = is_login.then(|| self.late_logins.pop()).flatten();
+            let time = now + late.unwrap_or(0);
+            self.later(time, Event::ToBroker(connection, frame));
         }
         if cut {
             self.cut(now, connection);

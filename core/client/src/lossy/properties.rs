@@ -453,3 +453,18 @@ fn retention_is_told_and_reading_goes_on() {
     assert_eq!(to, 18);
     assert!(offsets.contains(&(from - 1)) && !offsets.contains(&from));
 }
+
+#[test]
+fn a_login_that_is_executed_late_does_not_end_the_session_that_came_after_it() {
+    let mut world = World::new(1, 1, Faults::default());
+    // The first is given up after 10 s.
+    world.network.late_logins = alloc::vec![11 * SECOND];
+    push_all(&mut world, 1, 0..1);
+    world.run_until(15 * SECOND, |world| world.producer.is_idle());
+    assert_eq!(world.network.broker.logins, 1);
+    world.run_for(5 * SECOND);
+    assert_eq!(world.network.broker.logins, 2);
+    push_all(&mut world, 1, 1..2);
+    world.run_until(SECOND, |world| world.producer.is_idle());
+    assert_eq!((world.losses, world.network.broker.logins), (0, 2));
+}

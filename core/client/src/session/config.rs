@@ -25,9 +25,10 @@ pub struct SessionConfig {
     pub addresses: Vec<String>,
     /// Who logs in.
     pub credentials: Credentials,
-    /// Names this client; to be chosen at random, once for the session's life.
+    /// Names this client; to be chosen at random, once. After a login that stayed without an answer the session
+    /// goes on under another name, which it chooses with the help of `seed`.
     pub client: ClientId,
-    /// Seeds the jitter of the back-off; to be chosen at random.
+    /// Seeds the jitter of the back-off, and further names; to be chosen at random.
     pub seed: u64,
     /// Connections to keep, at least one. With several nodes there are at least two, to different nodes, and
     /// one more to each other node that leads what is asked for.

@@ -5,9 +5,9 @@ use core::time::Duration;
 
 use bytes::Bytes;
 use wire::{
-    Attach, ClusterMetadata, Command, ConsensusGroup, CorrelationId, ErrorCode, Event, Failure,
-    FrameHeader, FrameKind, LoggedIn, Login, Op, PrimaryChanged, ReplicaId, Reply, Request,
-    RequestNumber, View,
+    Attach, ClientId, ClusterMetadata, Command, ConsensusGroup, CorrelationId, ErrorCode, Event,
+    Failure, FrameHeader, FrameKind, LoggedIn, Login, Op, PrimaryChanged, ReplicaId, Reply,
+    Request, RequestNumber, View,
 };
 
 use super::{
@@ -241,6 +241,12 @@ impl Session {
             }
             return self.fail(ClientError::LoginRefused(failure));
         }
+        if failure.code != ErrorCode::OutcomeUnknown
+            && let Some(link) = self.links.get_mut(&id)
+        {
+            // It is certain that nothing was registered.
+            link.state = LinkState::Idle;
+        }
         self.on_link_failed(id, &failure.to_string());
         if denies_session(failure.code) {
             // The cluster no longer knows the session: whoever says so has asked the metadata's primary.
@@ -387,6 +393,9 @@ impl Session {
             }
             LinkState::Idle | LinkState::Connecting { .. } | LinkState::Greeting { .. } => false,
         };
+        if self.registered.is_none() && matches!(link.state, LinkState::Greeting { .. }) {
+            self.choose_client();
+        }
         self.settle_in_flight(id, reason);
         if matches!(id, LinkId::Wanted(_)) {
             self.links.remove(&id);
@@ -407,6 +416,15 @@ impl Session {
             });
         }
         self.last_failure = Some((address, reason.to_string()));
+    }
+
+    /// A login has no answer, and may be executed yet: after the next one it would take the place of its session.
+    /// So the next one is another client's.
+    fn choose_client(&mut self) {
+        let mut random = || u128::from(self.random.next());
+        let other = self.config.client.0 ^ (random() << 64 | random());
+        // 0 is nobody.
+        self.config.client = ClientId(other.max(1));
     }
 
     pub(super) fn drive_heartbeat(&mut self, id: LinkId, activity: Activity) {

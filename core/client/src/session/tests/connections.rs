@@ -162,6 +162,44 @@ fn a_connection_attempt_or_login_that_hangs_is_given_up() {
     assert_eq!(driver.effects().len(), 0);
 }
 
+/// Lets a session that has none log in.
+fn next_login(driver: &mut Driver) -> Seen {
+    let connection = driver.connecting();
+    driver.input(Input::Connected { connection });
+    let login = driver.sent();
+    assert!(matches!(login.request, Request::Login(_)));
+    login
+}
+
+#[test]
+fn a_login_that_may_be_executed_yet_is_followed_by_that_of_another_client() {
+    let mut driver = Driver::new(|_| {});
+    let mut clients = Vec::new();
+    let lost = next_login(&mut driver);
+    clients.push(lost.header.client());
+    driver.lose(lost.connection);
+    let unanswered = next_login(&mut driver);
+    clients.push(unanswered.header.client());
+    driver.advance(10_000);
+    let unknown = next_login(&mut driver);
+    clients.push(unknown.header.client());
+    driver.refuse(&unknown, ErrorCode::OutcomeUnknown);
+    let refused = next_login(&mut driver);
+    clients.push(refused.header.client());
+    let different: alloc::collections::BTreeSet<ClientId> = clients.iter().copied().collect();
+    assert_eq!(different.len(), 4, "{clients:?}");
+    // What was certainly not executed is asked again by the same one.
+    driver.refuse(&refused, ErrorCode::NotReady);
+    let last = next_login(&mut driver);
+    assert_eq!(last.header.client(), clients[3]);
+    driver.reply(&last, &logged_in(100));
+    driver.effects();
+    driver.lose(last.connection);
+    let connection = driver.connecting();
+    driver.input(Input::Connected { connection });
+    assert_eq!(driver.sent().header.client(), clients[3]);
+}
+
 #[test]
 fn silence_is_broken_by_a_heartbeat_and_a_dead_connection_is_dropped() {
     let mut driver = Driver::logged_in(|_| {});
