@@ -227,10 +227,13 @@ impl Damaged {
         first.is_some_and(|header| header.parent != head.checksum)
     }
 
-    /// The last op that cannot be read.
+    /// The last op that was certainly in the journal and cannot be read.
     pub(crate) fn last_unreadable(&self) -> Option<Op> {
         let before = Op(self.first.0.saturating_sub(1));
-        let unreadable = self.after(before).filter(|(_, _, is_present)| !is_present);
+        let certain = self
+            .after(before)
+            .filter(|(_, it, _)| it.checksum.is_some());
+        let unreadable = certain.filter(|(_, _, is_present)| !is_present);
         unreadable.map(|(op, _, _)| op).last()
     }
 

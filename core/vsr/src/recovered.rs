@@ -351,6 +351,8 @@ impl JournalAbove {
             let op = damaged.first();
             return Err(OutOfService::PrepareUnchained { op });
         }
+        // What only may have been there is told by the superblock alone once a checkpoint has let the journal
+        // give up what was rotten.
         if let Some(op) = damaged.last_unreadable().filter(|op| *op > rotten.last) {
             return Err(OutOfService::PrepareMissing { op });
         }

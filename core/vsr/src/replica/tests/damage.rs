@@ -329,6 +329,34 @@ fn v5_committed_op_before_a_gap_is_not_forgotten() {
     assert_eq!(votes(&effects), [expected]);
 }
 
+/// What may have been behind a checkpoint is named by the superblock alone, once that checkpoint has let the
+/// journal give up what was rotten: no prepare is missed for that, and the vote is the same.
+#[test]
+fn v12_op_that_may_have_been_there_is_not_missed_behind_a_checkpoint() {
+    let prepares = chain(3);
+    let mut disk = disk_without(0, 0, &prepares, &[3]);
+    disk.rotten.push(rotten(4));
+    let (mut backup, _) = Fixture::starting(config(2, 3), disk.clone());
+    disk.superblock = Some(leave(&mut backup, 1));
+    disk.checkpoint = Some(Checkpoint {
+        op: Op(3),
+        checksum: prepares[2].header.checksum,
+        timestamp: prepares[2].header.timestamp(),
+        ..Checkpoint::default()
+    });
+    disk.prepares.clear();
+    disk.rotten.clear();
+    let (backup, effects) = Fixture::starting(config(2, 3), disk);
+    let expected = DoViewChange {
+        op: Op(4),
+        checkpoint: Op(0),
+        suffix: vec![unknown(4)],
+        ..vote(2, 1, 0, point(&prepares[2]), &[])
+    };
+    assert_eq!(votes(&effects), [expected]);
+    assert_eq!(backup.replica.status(), Status::ViewChange);
+}
+
 /// What is behind the checkpoint that is fetched may have been acknowledged, and stays.
 #[test]
 fn v3_checkpoint_of_another_replica_keeps_what_is_behind_it() {
