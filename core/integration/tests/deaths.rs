@@ -1,14 +1,12 @@
 //! Cases of consumer groups where the primary of the metadata, or of the partition, dies in the middle: R01, R02, R03,
 //! R05, R11, R15 and R17.
 
-use integration::{
-    DEFAULT_OPTIONS, Group, Member, NODES, Site, is_full, repetitions, shares, until,
-};
+use integration::{DEFAULT_OPTIONS, Group, NODES, Site, is_full, repetitions, shares, until};
 use wire::{ErrorCode, Offset, Reply};
 
 use crate::{
     PARTITIONS, again, in_step,
-    stage::{NEVER_MS, Stage, others, rebalance_timeout, store, stored_in},
+    stage::{NEVER_MS, Stage, give_up, others, rebalance_timeout, store, stored_in},
 };
 
 /// Which primary dies.
@@ -27,45 +25,6 @@ impl Stage {
             Plane::Metadata => self.leader(0),
             Plane::Data => self.leader_of(partition, 0),
         }
-    }
-
-    /// Two members that talk to nodes which live on: the first has polled ten messages of each partition and stored
-    /// nothing when the second joins.
-    fn two_members(&self, dies: usize) -> (Member, Member) {
-        let [here, there] = others(dies);
-        let mut first = self.join(here);
-        first.wait_for(PARTITIONS as usize);
-        for partition in first.owned() {
-            let page = again("it is read", || first.poll(partition, 10));
-            assert_eq!(page.messages.len(), 10);
-        }
-        let second = self.join(there);
-        first.wait_for_revoking(3);
-        (first, second)
-    }
-
-    /// Everybody leaves, and nothing is stored.
-    fn end(&mut self, members: impl IntoIterator<Item = Member>, died: usize) {
-        for mut member in members {
-            again("it leaves", || member.leave());
-        }
-        self.restore(died);
-        let mut admin = self.cluster.login(0);
-        again("the group goes", || self.group.delete(&mut admin, false));
-        let name = format!("after-{}", self.group.id);
-        let options = rebalance_timeout(NEVER_MS);
-        let group = Group::create(&mut admin, &self.topic, &name, options);
-        self.group = group.expect("make a group");
-    }
-}
-
-/// Releases what a member knows to be revoked. What has moved since is refused, which is in order.
-fn give_up(member: &mut Member) {
-    for partition in member.revoking() {
-        until("it is released", || match member.release(partition, None) {
-            Err(failure) if failure.code.retryable() => None,
-            _ => Some(()),
-        });
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use integration::{Cluster, Connection, DEFAULT_OPTIONS, Group, Member, NODES, Site};
+use integration::{Cluster, Connection, DEFAULT_OPTIONS, Group, Member, NODES, Site, until};
 use wire::{
     ConsensusGroup, ConsumerGroupDetails, ConsumerGroupOptionsUpdate, Offset, TopicDetails,
 };
@@ -20,10 +20,11 @@ pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
     pub(crate) topic: TopicDetails,
     pub(crate) group: Group,
+    options: ConsumerGroupOptionsUpdate,
 }
 
 /// Sessions outlive their connections, and nodes that are killed.
-fn patient(site: Site) -> Site {
+pub(crate) fn patient(site: Site) -> Site {
     site.with("cluster.timeouts.disconnect_grace", "\"60 s\"")
         .with("cluster.timeouts.session_timeout", "\"60 s\"")
 }
@@ -58,11 +59,12 @@ impl Stage {
                 assert_eq!(found, Offset(offset));
             }
         }
-        let group = Group::create(&mut admin, &topic, "billing", options);
+        let group = Group::create(&mut admin, &topic, "billing", options.clone());
         Self {
             group: group.expect("make a group"),
             cluster,
             topic,
+            options,
         }
     }
 
@@ -108,6 +110,34 @@ impl Stage {
         again("the group is described", || self.group.describe(connection))
     }
 
+    /// Two members that talk to nodes which live on: the first has polled ten messages of each partition and stored
+    /// nothing when the second joins.
+    pub(crate) fn two_members(&self, dies: usize) -> (Member, Member) {
+        let [here, there] = others(dies);
+        let mut first = self.join(here);
+        first.wait_for(PARTITIONS as usize);
+        for partition in first.owned() {
+            let page = again("it is read", || first.poll(partition, 10));
+            assert_eq!(page.messages.len(), 10);
+        }
+        let second = self.join(there);
+        first.wait_for_revoking(3);
+        (first, second)
+    }
+
+    /// Everybody leaves, and nothing is stored.
+    pub(crate) fn end(&mut self, members: impl IntoIterator<Item = Member>, died: usize) {
+        for mut member in members {
+            again("it leaves", || member.leave());
+        }
+        self.restore(died);
+        let mut admin = self.cluster.login(0);
+        again("the group goes", || self.group.delete(&mut admin, false));
+        let name = format!("after-{}", self.group.id);
+        let group = Group::create(&mut admin, &self.topic, &name, self.options.clone());
+        self.group = group.expect("make a group");
+    }
+
     /// What is stored for the group in all partitions, as it is told through a node.
     pub(crate) fn stored(&self, node: usize) -> Vec<Option<Offset>> {
         let mut connection = self.cluster.login(node);
@@ -141,6 +171,16 @@ pub(crate) fn stored_in(
 pub(crate) fn store(member: &mut Member, partition: u32, offset: u64) {
     let stored = again("an offset is stored", || member.store(partition, offset));
     assert_eq!(stored, Some(Offset(offset)));
+}
+
+/// Releases what a member knows to be revoked. What has moved since is refused, which is in order.
+pub(crate) fn give_up(member: &mut Member) {
+    for partition in member.revoking() {
+        until("it is released", || match member.release(partition, None) {
+            Err(failure) if failure.code.retryable() => None,
+            _ => Some(()),
+        });
+    }
 }
 
 /// The nodes but this one.

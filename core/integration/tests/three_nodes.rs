@@ -8,6 +8,7 @@ mod transfer;
 mod r08;
 mod r09;
 mod r23;
+mod r25;
 mod rolling;
 mod stage;
 mod status;
