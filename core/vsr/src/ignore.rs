@@ -72,6 +72,8 @@ pub enum Ignore {
     NotServing,
     /// The barrier that it asks for is prepared, and not committed yet.
     RejoinRepeated,
+    /// It was sent in another view, or before another barrier of its sender was prepared (V13).
+    RejoinStale,
     /// It was sent before the replica lost its disk (V13).
     VoteOfLostDisk,
 }

@@ -236,13 +236,18 @@ pub struct Gone {
     pub checkpoint: Op,
 }
 
-/// Asks whoever leads to prepare the sender's barrier, and to answer with a [`StartView`] once that is committed.
+/// Asks the primary that was heard to prepare the sender's barrier, and to answer with a [`StartView`] once that is
+/// committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejoin {
     /// Who has lost its disk.
     pub replica: ReplicaId,
     /// The view that it has promised since: none.
     pub view: View,
+    /// The view of the primary that this incarnation has heard.
+    pub heard_view: View,
+    /// What was committed, as that primary said: only before barriers that are behind this it is a new question.
+    pub heard_commit: Op,
     /// Chosen by this incarnation of the replica: names the barrier and its answer.
     pub nonce: u128,
 }

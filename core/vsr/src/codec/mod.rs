@@ -161,6 +161,8 @@ fields! {
     Rejoin {
         replica: ReplicaId,
         view: View,
+        heard_view: View,
+        heard_commit: Op,
         nonce: u128,
     }
 }

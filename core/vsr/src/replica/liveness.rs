@@ -2,11 +2,11 @@
 
 use alloc::{vec, vec::Vec};
 
-use wire::{Op, ReplicaId, Time, View};
+use wire::{Op, ReplicaId, Time};
 
 use super::Replica;
 use crate::{
-    Effect, Note, Refusal, Status,
+    Commit, Effect, Note, Refusal, Status,
     constants::{
         ABDICATION_INTERVAL, HAND_OVER_INTERVAL, SILENCE_INTERVALS, SILENCE_MAX, SILENCE_MIN,
         TICK_LATE, VIEW_MAX,
@@ -258,7 +258,8 @@ impl Replica {
     }
 
     /// A primary is at work in a view that this replica is not in.
-    pub(super) fn on_primary_elsewhere(&mut self, sender: ReplicaId, view: View) {
+    pub(super) fn on_primary_elsewhere(&mut self, heartbeat: &Commit) {
+        let (sender, view) = (heartbeat.replica, heartbeat.view);
         if self.primary_of(view) != sender || view >= VIEW_MAX {
             return;
         }
@@ -275,8 +276,9 @@ impl Replica {
             }
             Status::Normal | Status::ViewChange => self.request_start_view(sender),
             Status::RecoveringHead if self.is_rejoining() => {
+                self.hear_primary(view, heartbeat.commit.op);
                 if self.view_change.target.is_none() || view > self.view {
-                    self.ask_primary_to_rejoin(sender);
+                    self.ask_primary_to_rejoin();
                 }
             }
             Status::RecoveringHead if self.view_change.target.is_none() || view > self.view => {

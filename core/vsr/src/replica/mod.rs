@@ -5,7 +5,7 @@ use alloc::{collections::VecDeque, vec::Vec};
 use wire::{ClusterId, ConsensusGroup, Op, ReplicaId, Time, View};
 
 use crate::{
-    Barriers, ChainPoint, ClientSessions, Commit, Effect, Ignore, Input, Message, Note, Status,
+    Barriers, ChainPoint, ClientSessions, Effect, Ignore, Input, Message, Note, Status,
     damaged::Damaged,
     journal::{Anchor, Journal},
     mutation,
@@ -253,10 +253,10 @@ impl Replica {
         if let Some(reason) = self.ignore_message(&message) {
             self.count_ignored(reason);
             let is_elsewhere = matches!(reason, Ignore::NotNormal | Ignore::NewerView);
-            if let Message::Commit(Commit { replica, view, .. }) = message
+            if let Message::Commit(heartbeat) = &message
                 && is_elsewhere
             {
-                self.on_primary_elsewhere(replica, view);
+                self.on_primary_elsewhere(heartbeat);
             }
             return;
         }

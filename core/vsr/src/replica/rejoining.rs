@@ -3,8 +3,8 @@
 //! It has forgotten what it promised and what it acknowledged. As a fresh one it would say that it never had
 //! what was acknowledged with its help, and a quorum of such would drop it. So it says nothing at all: no vote,
 //! no acknowledgement, no wish, no answer to a probe. It is in [`Status::RecoveringHead`], its superblock says so
-//! before anything is sent, and it asks everybody to take it back ([`Rejoin`]), under the nonce of this
-//! incarnation. A primary that serves prepares a *barrier*: an op of the journal that names the replica and the
+//! before anything is sent, and it asks every primary that it hears to take it back ([`Rejoin`]), under the nonce of
+//! this incarnation. One that serves prepares a *barrier*: an op of the journal that names the replica and the
 //! nonce, and that no state machine sees. Once that is committed, and not before, it answers with the journal of
 //! its view under that nonce. Nothing else takes the replica back: its durable view is 0, so that any start_view
 //! is of a later one. It fetches the journal, and a checkpoint if need be, and one superblock makes that its own
@@ -30,7 +30,11 @@
 //! - **start_view_change** is a wish: it moves nobody alone, and what it moves is judged by votes.
 //! - **prepare, commit, start_view** of a view that R led: it never leads that again. A quorum voted for that view,
 //!   and none of them acknowledges b in an earlier one; so u is a later one, and R begins there or behind.
-//! - **rejoin** of an older incarnation that was not taken back: another barrier, whose answer R ignores.
+//! - **rejoin** of an older incarnation names the view and the commit that this one had heard. It is heeded in that
+//!   view only, and not once a barrier of R is behind that commit. b was prepared after whatever an older incarnation
+//!   had heard, and R goes on from b in u or a later view: so no barrier of R comes after that by which R is back,
+//!   and R is not held to be without its disk for nothing. One that comes before b makes another barrier, whose
+//!   answer R ignores; R is heeded again when that is committed.
 //! - **requested_prepare, gone** are true, or ask for what somebody else has.
 //!
 //! *Which votes are old.* A vote contains b if it is known from it that the journal of R goes through b: its
@@ -59,11 +63,11 @@
 
 use alloc::collections::BTreeMap;
 
-use wire::{Op, ReplicaId};
+use wire::{Op, ReplicaId, View};
 
 use super::{Replica, installing::Target};
 use crate::{
-    ChainPoint, DoViewChange, Ignore, Message, Note, Prepare, Rejoin, Status,
+    ChainPoint, DoViewChange, Ignore, Message, Note, Rejoin, Status,
     barriers::{Barrier, barrier_for, replica_of},
     mutation,
 };
@@ -78,39 +82,50 @@ pub(super) struct Rejoining {
     pub(super) is_under_way: bool,
     /// How often it has asked.
     asked: u32,
+    /// The newest view of which this incarnation has heard the primary, and what was committed in it.
+    heard: Option<(View, Op)>,
 }
 
 impl Replica {
-    /// Asks everybody to take it back; whoever leads will.
+    /// Asks again to be taken back.
     pub(super) fn ask_to_rejoin(&mut self) {
-        let Some(message) = self.rejoin() else {
+        if self.promises.durable_view().is_none() {
             return;
-        };
+        }
         match self.rejoining.asked {
             0 => self.note(Note::Rejoining),
             ASKED_MANY => self.note(Note::RejoinUnanswered),
             _ => {}
         }
         self.rejoining.asked = self.rejoining.asked.saturating_add(1);
-        self.broadcast(&message);
+        self.ask_primary_to_rejoin();
     }
 
     /// The primary of a view is at work.
-    pub(super) fn ask_primary_to_rejoin(&mut self, to: ReplicaId) {
-        if let Some(message) = self.rejoin() {
-            self.send(to, message);
-        }
+    pub(super) fn hear_primary(&mut self, view: View, commit: Op) {
+        self.rejoining.heard = self.rejoining.heard.max(Some((view, commit)));
     }
 
-    fn rejoin(&self) -> Option<Message> {
+    /// Asks the primary that was heard last, if there is one.
+    pub(super) fn ask_primary_to_rejoin(&mut self) {
         assert!(self.status == Status::RecoveringHead && self.is_rejoining());
         // That it has lost its disk is durable first.
-        let view = self.promises.durable_view()?;
-        Some(Message::Rejoin(Rejoin {
+        let view = self.promises.durable_view();
+        let (Some(view), Some((heard_view, heard_commit))) = (view, self.rejoining.heard) else {
+            return;
+        };
+        let to = self.primary_of(heard_view);
+        if to == self.config.replica {
+            return;
+        }
+        let rejoin = Rejoin {
             replica: self.config.replica,
             view,
+            heard_view,
+            heard_commit,
             nonce: self.nonce,
-        }))
+        };
+        self.send(to, Message::Rejoin(rejoin));
     }
 
     /// It is in a view.
@@ -123,7 +138,7 @@ impl Replica {
     /// A replica has lost its disk. The primary prepares its barrier, and answers once that is applied.
     pub(super) fn on_rejoin(&mut self, message: Rejoin) {
         let Rejoin { replica, nonce, .. } = message;
-        if let Some(reason) = self.ignore_rejoin(replica, nonce) {
+        if let Some(reason) = self.ignore_rejoin(&message) {
             return self.count_ignored(reason);
         }
         let barrier = self.barriers.of(replica);
@@ -134,18 +149,26 @@ impl Replica {
         self.replicate(header, body, None);
     }
 
-    fn ignore_rejoin(&self, replica: ReplicaId, nonce: u128) -> Option<Ignore> {
-        let is_it = |prepare: &Prepare| {
-            Barrier::read(prepare).is_some_and(|(of, it)| of == replica && it.nonce == nonce)
-        };
+    fn ignore_rejoin(&self, message: &Rejoin) -> Option<Ignore> {
+        let prepared = self.journal.prepares_after(self.commit_min());
+        let prepared = prepared.filter_map(Barrier::read);
+        let prepared = prepared.filter(|(of, _)| *of == message.replica).last();
+        let prepared = prepared.map(|(_, barrier)| barrier);
+        let committed = self.barriers.of(message.replica).copied();
+        let is_it = |barrier: Option<Barrier>| barrier.is_some_and(|it| it.nonce == message.nonce);
+        let last = prepared.or(committed).map_or(Op(0), |it| it.op);
         if self.status != Status::Normal {
             Some(Ignore::NotNormal)
         } else if !self.is_primary() {
             Some(Ignore::NotPrimary)
         } else if !self.is_serving() || !self.pipeline.fits(size_of::<u128>()) {
             Some(Ignore::NotServing)
-        } else if self.journal.prepares_after(self.commit_min()).any(is_it) {
+        } else if is_it(prepared) {
             Some(Ignore::RejoinRepeated)
+        } else if prepared.is_none() && is_it(committed) {
+            None
+        } else if message.heard_view != self.view || last > message.heard_commit {
+            Some(Ignore::RejoinStale)
         } else {
             None
         }

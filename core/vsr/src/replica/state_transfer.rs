@@ -98,12 +98,14 @@ impl Replica {
             .push_back(Effect::FetchCheckpoint { at_least, from });
     }
 
-    /// A checkpoint of another replica is durable here.
+    /// A checkpoint of another replica is durable here. It is of use if it goes beyond what is known to be committed
+    /// here, though what it was fetched for has come otherwise: who is that far behind will want one again.
     pub(super) fn on_checkpoint_fetched(&mut self, checkpoint: Checkpoint) {
         let point = checkpoint.anchor().point;
-        if self.wanted_checkpoint().is_none_or(|op| point.op < op)
-            || checkpoint.timestamp >= TIMESTAMP_MAX
-        {
+        let is_of_use = self.may_transfer()
+            && self.state_transfer.installing.is_none()
+            && point.op > self.commit_chained;
+        if !is_of_use || checkpoint.timestamp >= TIMESTAMP_MAX {
             return self.count_ignored(Ignore::CheckpointUnknown);
         }
         assert!(

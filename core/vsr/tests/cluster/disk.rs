@@ -48,6 +48,8 @@ pub(crate) struct Disk {
     superblock: Option<Superblock>,
     /// With the ops that it was made of, by checksum.
     pub(crate) checkpoint: Option<(Checkpoint, Vec<u128>)>,
+    /// The one that was the newest before it.
+    before_newest: Option<(Checkpoint, Vec<u128>)>,
     writing_prepares: VecDeque<Prepare>,
     writing_others: VecDeque<Write>,
     /// Its last prepares are lost, and it is known that they may be (V11).
@@ -121,8 +123,13 @@ impl Disk {
     fn keep(&mut self, checkpoint: Checkpoint, ops: Vec<u128>) {
         let newest = self.checkpoint.as_ref().map_or(Op(0), |(it, _)| it.op);
         if checkpoint.op > newest {
-            self.checkpoint = Some((checkpoint, ops));
+            self.before_newest = self.checkpoint.replace((checkpoint, ops));
         }
+    }
+
+    /// The newest one is that of another replica, and of no use.
+    pub(crate) fn forget_newest(&mut self) {
+        self.checkpoint = self.before_newest.take();
     }
 
     /// The process is killed: of what is on its way the first pieces arrive, or none.

@@ -57,6 +57,11 @@ impl Process {
     pub(crate) fn has_applies(&self) -> bool {
         !self.applies.is_empty()
     }
+
+    /// How many ops it has executed.
+    pub(crate) fn executed(&self) -> u64 {
+        self.state.len() as u64
+    }
 }
 
 impl Counts {

@@ -82,8 +82,13 @@ impl Group {
         }
         let status = |group: &Self| group.process(replica).map(|it| it.replica.status());
         let before = status(self);
+        let op = checkpoint.op;
         self.handle(replica, Input::CheckpointFetched(checkpoint));
         let is_installing = status(self) == Some(Status::StateTransfer);
+        let executed = self.process(replica).map_or(0, |it| it.executed());
+        if !is_installing && op > Op(executed) {
+            self.members[usize::from(replica)].disk.forget_newest();
+        }
         self.counts.transfers_elsewhere +=
             u64::from(is_installing && before != Some(Status::Normal));
         let process = self.members[usize::from(replica)].process.as_mut();

@@ -228,6 +228,8 @@ impl Draw {
             14 => Message::Rejoin(Rejoin {
                 replica,
                 view,
+                heard_view: self.view(),
+                heard_commit: op,
                 nonce: self.u128(),
             }),
             other => panic!("there is no kind {other}"),

@@ -92,9 +92,16 @@ fn start_view_that_does_not_answer_takes_nobody_back() {
 }
 
 const fn rejoin(replica: u8, nonce: u128) -> Message {
+    rejoin_after(replica, nonce, 0, 1)
+}
+
+/// A rejoin of who has heard this of a primary.
+const fn rejoin_after(replica: u8, nonce: u128, view: u32, commit: u64) -> Message {
     Message::Rejoin(Rejoin {
         replica: ReplicaId(replica),
         view: View(0),
+        heard_view: View(view),
+        heard_commit: Op(commit),
         nonce,
     })
 }
@@ -123,22 +130,33 @@ fn ignored(effects: &[Effect], reason: Ignore) -> bool {
     effects.contains(&Effect::Note(Note::Ignored(reason)))
 }
 
-/// What a replica without its disk asks, of everybody and until somebody answers.
+/// What a replica without its disk asks, of whoever leads and until it is answered.
 #[test]
-fn replica_without_its_disk_asks_all_again_and_again() {
+fn replica_without_its_disk_asks_the_primary_that_it_hears_again_and_again() {
     let (mut wiped, _) = Fixture::starting(config(1, 3), wiped());
     wiped.handle(Input::SuperblockWritten { sequence: 1 });
-    let asks = [send(0, rejoin(1, NONCE)), send(2, rejoin(1, NONCE))];
-    let expected = [&[Effect::Note(Note::Rejoining)][..], &asks].concat();
-    assert_eq!(wiped.wait(50), expected);
-    assert_eq!(wiped.wait(50), asks);
+    assert_eq!(wiped.wait(50), [Effect::Note(Note::Rejoining)]);
+    assert_eq!(wiped.wait(50), [], "nobody was heard");
+    let in_view = |view: u32, commit: ChainPoint| {
+        Message::Commit(crate::Commit {
+            replica: ReplicaId(u8::try_from(view % 3).expect("one of three")),
+            view: View(view),
+            ..heartbeat(commit.op.0, commit)
+        })
+    };
+    let first = point(&chain(1)[0]);
+    let ask = send(0, rejoin_after(1, NONCE, 0, 1));
+    assert!(wiped.message(in_view(0, first)).contains(&ask));
+    assert_eq!(wiped.wait(50), [ask]);
+    // An older word changes nothing, a newer one does.
+    wiped.message(in_view(0, EMPTY));
+    let ask = send(2, rejoin_after(1, NONCE, 2, 0));
+    assert!(wiped.message(in_view(2, EMPTY)).contains(&ask));
+    assert_eq!(wiped.wait(50), [ask]);
     let effects = wiped.wait(10_000);
     let aloud = Effect::Note(Note::RejoinUnanswered);
     let count = effects.iter().filter(|effect| **effect == aloud).count();
     assert_eq!(count, 1);
-    // Whoever leads is asked at once.
-    let effects = wiped.message(Message::Commit(heartbeat(0, EMPTY)));
-    assert!(effects.contains(&send(0, rejoin(1, NONCE))));
 }
 
 /// It promises nothing: neither what is asked of it nor what it is told makes it say anything else.
@@ -226,9 +244,17 @@ fn primary_answers_once_the_barrier_is_committed() {
     };
     assert_eq!(known, Some(expected));
 
-    // Another incarnation needs another one.
-    let effects = primary.message(rejoin(1, NONCE + 1));
+    // What an incarnation before it has asked is no question any more, nor is one of another view.
+    for (view, commit) in [(0, 1), (1, 2), (1, 9)] {
+        let effects = primary.message(rejoin_after(1, NONCE - 1, view, commit));
+        let expected = [Effect::Note(Note::Ignored(Ignore::RejoinStale))];
+        assert_eq!(effects, expected, "{view} {commit}");
+    }
+    // The one after it needs another one, and has to wait until that is committed.
+    let effects = primary.message(rejoin_after(1, NONCE + 1, 0, 2));
     assert_eq!(written(&effects).header.op(), Op(3));
+    let effects = primary.message(rejoin_after(1, NONCE + 2, 0, 2));
+    assert!(ignored(&effects, Ignore::RejoinStale), "{effects:?}");
 }
 
 #[test]

@@ -198,17 +198,34 @@ fn v15_replica_that_fetches_acknowledges_nothing_behind_the_gap() {
 }
 
 #[test]
-fn checkpoint_that_is_not_wanted_changes_nothing() {
+fn checkpoint_that_goes_beyond_nothing_changes_nothing() {
     let prepares = chain(6);
-    let mut backup = Fixture::backup_with(1, 3, &prepares[..2]);
-    let unknown = [ignored(Ignore::CheckpointUnknown)];
-    let late = Input::CheckpointFetched(checkpoint_at(&prepares[3]));
-    assert_eq!(backup.handle(late), unknown);
-    // One that does not reach far enough.
     let mut backup = backup_in_transfer(&prepares);
     let old = Input::CheckpointFetched(checkpoint_at(&prepares[1]));
+    let unknown = [ignored(Ignore::CheckpointUnknown)];
     assert_eq!(backup.handle(old), unknown);
     assert_eq!(backup.replica.op(), Op(2));
+    // A primary has whatever is committed.
+    let mut primary = Fixture::started(0, 3);
+    let late = Input::CheckpointFetched(checkpoint_at(&prepares[3]));
+    assert_eq!(primary.handle(late), unknown);
+}
+
+/// What it was fetched for came late after all. It is here now, and what comes next may be gone, too.
+#[test]
+fn checkpoint_that_is_not_wanted_any_more_is_taken_if_it_goes_further() {
+    let prepares = chain(6);
+    let mut backup = backup_in_transfer(&prepares);
+    backup.message(prepare_message(&prepares[2], point(&prepares[2])));
+    backup.durable(&prepares[2]);
+    backup.applied(3, "");
+    assert_eq!(backup.replica.wanted_checkpoint(), None);
+    let effects = backup.handle(Input::CheckpointFetched(checkpoint_at(&prepares[4])));
+    assert!(
+        effects.contains(&Effect::ReplaceState { op: Op(5) }),
+        "{effects:?}"
+    );
+    assert_eq!(backup.replica.status(), Status::StateTransfer);
 }
 
 /// The journal of a later view is here, but for an op that only a checkpoint of the others holds.
