@@ -4,13 +4,14 @@
 //! This library is the harness. [`Site`] is a directory with a configuration; it starts [`Server`]s, which
 //! never outlive the test. [`Connection`] speaks the protocol on a plain socket, malformed bytes included;
 //! for everything else there is the SDK. A [`Ledger`] notes what was sent and what was acknowledged, and
-//! compares it with what can be read. A [`Group`] is a consumer group, a [`Member`] is one of its members, well
+//! compares it with what can be read. A [`Clock`] is a server's wall clock, wrong as a test wants it. A [`Group`] is a consumer group, a [`Member`] is one of its members, well
 //! behaved or not, and [`Deliveries`] notes which of them got which messages. Nothing sleeps to wait for something else: [`until`] waits for the
 //! condition, with a deadline.
 #![forbid(unsafe_code)]
 
 mod archive;
 mod binaries;
+mod clock;
 mod cluster;
 mod connection;
 mod damage;
@@ -32,6 +33,7 @@ mod volume;
 
 pub use archive::{pack, unpack};
 pub use binaries::binary;
+pub use clock::Clock;
 pub use cluster::{Cluster, NODES};
 pub use connection::{Connection, Frame, Page, batch, poll, send, store};
 pub use damage::{append, cut, flip_bit, is_zero, last_written, overwrite};

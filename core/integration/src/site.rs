@@ -35,6 +35,7 @@ pub struct Site {
     directory: TempDir,
     data: PathBuf,
     settings: Vec<(String, String)>,
+    variables: Vec<(String, String)>,
     user: Option<u32>,
 }
 
@@ -58,6 +59,7 @@ impl Site {
         let data = directory.path().join("data");
         Self {
             settings: settings.collect(),
+            variables: Vec::new(),
             data,
             directory,
             user: None,
@@ -75,6 +77,13 @@ impl Site {
     pub fn set(&mut self, key: &str, value: &str) {
         self.settings.retain(|(known, _)| known != key);
         self.settings.push((key.to_owned(), value.to_owned()));
+    }
+
+    /// Sets a variable of the environment, which has none otherwise.
+    #[must_use]
+    pub fn with_variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     /// Puts the data somewhere else.
@@ -99,6 +108,7 @@ impl Site {
     pub fn copy(&self) -> Self {
         let mut copy = Self::new();
         copy.settings.clone_from(&self.settings);
+        copy.variables.clone_from(&self.variables);
         copy_directory(&self.data, &copy.data);
         copy
     }
@@ -213,7 +223,8 @@ impl Site {
             .arg("--config")
             .arg(configuration)
             .current_dir(self.directory.path())
-            .env_clear();
+            .env_clear()
+            .envs(self.variables.iter().cloned());
         if let Some(user) = self.user {
             use std::os::unix::process::CommandExt;
             command.uid(user).gid(user);

@@ -1,12 +1,14 @@
 //! R09: an offset that cannot be told at this moment is never told as if there were none.
 
 use std::{
+    collections::BTreeSet,
     net::SocketAddr,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::Duration,
 };
 
+use cohort::StoreMode;
 use integration::{
     Connection, DEFAULT_OPTIONS, Group, NODES, PATIENCE, patient_client, repetitions, until,
 };
@@ -92,14 +94,24 @@ fn look(connection: &mut Connection, groups: &[Group], told: &AtomicU64) -> Opti
 #[test]
 fn r09_1_2_offset_is_told_as_it_is_or_not_at_all_while_primaries_die() {
     let mut stage = Stage::new(EACH);
-    let groups = groups(&stage, repetitions(6, 50));
-    let (done, told) = (AtomicBool::new(false), AtomicU64::new(0));
+    let groups = groups(&stage, repetitions(6, 50) + 1);
+    let (read, groups) = groups.split_last().expect("there are some");
+    let read = (groups.len() as u64, read, stage.cluster.url(1));
+    let (done, told, rounds) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let addresses: Vec<SocketAddr> = (0..NODES).map(|node| stage.cluster.address(node)).collect();
     thread::scope(|scope| {
+        // Whatever fails here, the others end.
+        let end = End(&done);
         let watchers: Vec<_> = addresses
             .iter()
-            .map(|address| scope.spawn(|| watch(*address, &groups, &done, &told)))
+            .map(|address| scope.spawn(|| watch(*address, groups, &done, &told)))
             .collect();
+        let reader = scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                expect_behind_stored(&read);
+                rounds.fetch_add(1, Ordering::SeqCst);
+            }
+        });
         for round in 0..repetitions(3, 20) {
             let ask = round as usize % NODES;
             let victim = match round % 2 {
@@ -107,54 +119,70 @@ fn r09_1_2_offset_is_told_as_it_is_or_not_at_all_while_primaries_die() {
                 _ => stage.leader_of(round % PARTITIONS, ask),
             };
             stage.kill(victim);
-            wait_for_more(&told);
+            wait_for_more(&told, 300);
+            wait_for_more(&rounds, 1);
             // 3: of a node that has just begun nothing else is heard, either.
             stage.cluster.start_in_order(&[victim]);
-            wait_for_more(&told);
+            wait_for_more(&told, 300);
         }
-        done.store(true, Ordering::SeqCst);
+        drop(end);
+        reader.join().expect("every delivery is right");
         for watcher in watchers {
             watcher.join().expect("every answer is right");
         }
     });
     in_step(&stage.cluster, &[0, 1, 2]);
-    let (number, group) = (0, groups[0].clone());
-    let delivered = consume(&stage, &group);
-    for (partition, offset) in delivered {
-        let stored = stored_by(number, partition);
-        assert!(
-            offset > stored,
-            "{offset} of {partition} was stored, {stored} was"
-        );
+    expect_behind_stored(&read);
+}
+
+/// Tells others to end when it is dropped.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 
-/// Waits until some hundred further answers were right.
-fn wait_for_more(told: &AtomicU64) {
-    let goal = told.load(Ordering::SeqCst) + 300;
-    until("offsets are told", || {
-        (told.load(Ordering::SeqCst) >= goal).then_some(())
+/// Waits until so many further answers were right.
+fn wait_for_more(counted: &AtomicU64, count: u64) {
+    let goal = counted.load(Ordering::SeqCst) + count;
+    until("further answers are right", || {
+        (counted.load(Ordering::SeqCst) >= goal).then_some(())
     });
 }
 
-/// What a consumer of the SDK gets for a group that reads from the start where nothing is stored.
-fn consume(stage: &Stage, group: &Group) -> Vec<(u32, u64)> {
+/// A member of the group with this number gets all that is behind what is stored, and nothing else.
+fn expect_behind_stored((number, group, url): &(u64, &Group, String)) {
+    let mut delivered = consume(url, group, *number);
+    delivered.sort_unstable();
+    delivered.dedup();
+    let expected = (0..PARTITIONS).flat_map(|partition| {
+        let behind = stored_by(*number, partition) + 1..EACH;
+        behind.map(move |offset| (partition, offset))
+    });
+    assert!(delivered.iter().copied().eq(expected), "{delivered:?}");
+}
+
+/// What a consumer of the SDK gets for a group that reads from the start where nothing is stored. It stores nothing.
+fn consume(url: &str, group: &Group, number: u64) -> Vec<(u32, u64)> {
     let wire::Identifier::Name(name) = &group.name else {
         panic!("it has a name");
     };
     let expected: u64 = (0..PARTITIONS)
-        .map(|partition| EACH - 1 - stored_by(0, partition))
+        .map(|partition| EACH - 1 - stored_by(number, partition))
         .sum();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("make a runtime");
     runtime.block_on(async {
-        let client = patient_client(&stage.cluster.url(0)).await;
+        let client = patient_client(url).await;
         let consumer = client.consumer_group("orders", "orders", name.as_str());
-        let mut consumer = consumer.build().await.expect("join");
+        let consumer = consumer.store(StoreMode::Manual).build().await;
+        let mut consumer = consumer.expect("join");
         let mut delivered = Vec::new();
-        while (delivered.len() as u64) < expected {
+        while (delivered.iter().collect::<BTreeSet<_>>().len() as u64) < expected {
             let next = tokio::time::timeout(PATIENCE, consumer.next()).await;
             let message = next
                 .expect("all is delivered")

@@ -38,21 +38,21 @@ struct Seen {
 }
 
 /// Members that take whatever comes.
-struct Crew {
+pub(crate) struct Crew {
     _runtime: Runtime,
     tasks: Vec<JoinHandle<()>>,
     seen: Vec<Arc<Mutex<Seen>>>,
 }
 
 impl Crew {
-    /// They join all at once, over different nodes.
-    fn join(cluster: &Cluster) -> Self {
+    /// So many join all at once, over different nodes.
+    pub(crate) fn join(cluster: &Cluster, count: usize) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()
             .expect("make a runtime");
-        let seen: Vec<Arc<Mutex<Seen>>> = (0..MEMBERS).map(|_| Arc::default()).collect();
+        let seen: Vec<Arc<Mutex<Seen>>> = (0..count).map(|_| Arc::default()).collect();
         let tasks = seen.iter().enumerate().map(|(number, seen)| {
             let url = cluster.url(number % NODES);
             let seen = Arc::clone(seen);
@@ -72,13 +72,22 @@ impl Crew {
     }
 
     /// What all of them have, by member; none of them has failed.
-    fn held(&self) -> BTreeMap<u64, Vec<(u32, u64)>> {
+    pub(crate) fn held(&self) -> BTreeMap<u64, Vec<(u32, u64)>> {
         assert!(self.tasks.iter().all(|task| !task.is_finished()));
         let seen = self.seen.iter().map(|seen| {
             let seen = seen.lock().expect("no member fails");
             Some((seen.member?, seen.held.clone()))
         });
         seen.flatten().collect()
+    }
+
+    /// What all of them have, by member, as soon as each has so many partitions.
+    pub(crate) fn settled(&self, each: usize) -> BTreeMap<u64, Vec<(u32, u64)>> {
+        until("all have joined", || {
+            let held = self.held();
+            let is_settled = held.values().all(|held| held.len() == each);
+            (is_settled && held.len() == self.seen.len()).then_some(held)
+        })
     }
 
     /// Messages that were delivered.
@@ -92,7 +101,7 @@ impl Crew {
     }
 
     /// Waits until everything is delivered that is acknowledged by now.
-    fn catch_up(&self, ledger: &Ledger) {
+    pub(crate) fn catch_up(&self, ledger: &Ledger) {
         let goal = ledger.acknowledged();
         until("what is acknowledged is delivered", || {
             (self.delivered() >= goal).then_some(())
@@ -130,19 +139,16 @@ fn r25_1_3_members_and_what_they_have_stay_when_primaries_die() {
     let mut admin = cluster.login(0);
     let group = Group::create(&mut admin, &topic, "billing", DEFAULT_OPTIONS);
     let group = group.expect("make a group");
-    let crew = Crew::join(&cluster);
+    let crew = Crew::join(&cluster, MEMBERS);
     let described = |cluster: &Cluster, node: usize| {
         let mut admin = cluster.login(node);
         again("the group is described", || group.describe(&mut admin))
     };
-    let each = vec![MANY as usize / MEMBERS; MEMBERS];
-    let settled = until("all have joined", || {
-        let told = described(&cluster, 0);
-        let is_settled = told.summary.moving_count == 0 && shares(&told) == each;
-        let is_known = crew.held().values().all(|held| held.len() == each[0]);
-        (is_settled && is_known && crew.held().len() == MEMBERS).then_some(told)
-    });
-    let held = crew.held();
+    let each = MANY as usize / MEMBERS;
+    let held = crew.settled(each);
+    let settled = described(&cluster, 0);
+    assert_eq!(settled.summary.moving_count, 0);
+    assert_eq!(shares(&settled), vec![each; MEMBERS]);
     let ledger = Ledger::new(MESSAGE);
     let load = Load::start(&cluster.url(1), &topic, 0..1, &ledger);
     progress(&ledger, 300);

@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use integration::{Cluster, Connection, DEFAULT_OPTIONS, Group, Member, NODES, Site, until};
+use integration::{
+    Cluster, Connection, DEFAULT_OPTIONS, Group, Member, NODES, Site, counter, until,
+};
 use wire::{
     ConsensusGroup, ConsumerGroupDetails, ConsumerGroupOptionsUpdate, Offset, TopicDetails,
 };
@@ -125,17 +127,28 @@ impl Stage {
         (first, second)
     }
 
-    /// Everybody leaves, and nothing is stored.
+    /// Everybody leaves, a node that was killed comes back, and nothing is stored.
     pub(crate) fn end(&mut self, members: impl IntoIterator<Item = Member>, died: usize) {
         for mut member in members {
             again("it leaves", || member.leave());
         }
         self.restore(died);
+        self.renew();
+    }
+
+    /// Goes on with another group, which has no members and has stored nothing.
+    pub(crate) fn renew(&mut self) {
         let mut admin = self.cluster.login(0);
-        again("the group goes", || self.group.delete(&mut admin, false));
+        again("the group goes", || self.group.delete(&mut admin, true));
         let name = format!("after-{}", self.group.id);
         let group = Group::create(&mut admin, &self.topic, &name, self.options.clone());
         self.group = group.expect("make a group");
+    }
+
+    /// What all nodes have counted under this name.
+    pub(crate) fn counted(&self, name: &str) -> u64 {
+        let nodes = (0..NODES).map(|node| counter(&mut self.cluster.login(node), name));
+        nodes.sum()
     }
 
     /// What is stored for the group in all partitions, as it is told through a node.
