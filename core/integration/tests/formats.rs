@@ -1,7 +1,7 @@
 //! Data directories as they were written once: whatever comes later reads them.
 //!
 //! A kept directory is never changed. With a format that is new, one more is written:
-//! `COHORT_WRITE_FORMAT=tests/formats/directory-2.txt cargo nextest run -p integration directory_of_today`.
+//! `COHORT_WRITE_FORMAT=tests/formats/directory-3.txt cargo nextest run -p integration directory_of_today`.
 
 use std::{env, fs, path::Path};
 
@@ -15,7 +15,10 @@ use wire::{
 };
 
 /// Every directory that was kept, the oldest first.
-const KEPT: &[(&str, &str)] = &[("directory-1", include_str!("formats/directory-1.txt"))];
+const KEPT: &[(&str, &str)] = &[
+    ("directory-1", include_str!("formats/directory-1.txt")),
+    ("directory-2", include_str!("formats/directory-2.txt")),
+];
 
 /// Messages of each partition.
 const COUNTS: [u64; 2] = [60, 40];
