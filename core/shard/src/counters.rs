@@ -24,6 +24,8 @@ counters! {
     connections,
     /// Requests, or parts of them, that went to another node, which leads their consensus group.
     forwarded,
+    /// Prepares of other nodes that were not taken, because too much waited for the disk.
+    prepares_dropped,
     /// Frames that were no requests, and requests that could not be read.
     requests_malformed,
     /// Requests taken.

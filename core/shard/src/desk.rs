@@ -27,6 +27,8 @@ pub(crate) enum Written {
         group: ConsensusGroup,
         op: Op,
         checksum: u128,
+        /// Bytes, the header included.
+        size: u64,
     },
     Superblock {
         group: ConsensusGroup,
@@ -70,6 +72,8 @@ pub(crate) struct Desk {
     records: u64,
     prepares: VecDeque<(Ticket, Written)>,
     superblocks: VecDeque<(Ticket, Written)>,
+    /// Bytes of the prepares that are not durable.
+    unwritten: u64,
     changes: VecDeque<PendingChange>,
     /// Bytes fetched from other nodes that are not in their files.
     fetched: u64,
@@ -99,6 +103,7 @@ impl Desk {
             records: 0,
             prepares: VecDeque::new(),
             superblocks: VecDeque::new(),
+            unwritten: 0,
             changes: VecDeque::new(),
             fetched: 0,
             io: 0,
@@ -176,14 +181,15 @@ impl Desk {
     pub(crate) fn journal_prepare(&mut self, group: ConsensusGroup, prepare: Prepare) {
         self.records += 1;
         let (op, checksum) = (prepare.header.op(), prepare.header.checksum);
-        self.prepares.push_back((
-            Ticket(self.records),
-            Written::Prepare {
-                group,
-                op,
-                checksum,
-            },
-        ));
+        let size = u64::from(prepare.header.size);
+        self.unwritten += size;
+        let written = Written::Prepare {
+            group,
+            op,
+            checksum,
+            size,
+        };
+        self.prepares.push_back((Ticket(self.records), written));
         let Prepare { header, body } = prepare;
         self.push(Effect::Journal(Record::Prepare { header, body }));
     }
@@ -203,12 +209,20 @@ impl Desk {
         self.push(Effect::Journal(Record::Superblock(record)));
     }
 
+    /// Bytes of the prepares that are not durable.
+    pub(crate) const fn unwritten(&self) -> u64 {
+        self.unwritten
+    }
+
     /// What became durable by this progress, oldest first.
     pub(crate) fn written(&mut self, progress: Progress) -> Vec<Written> {
         let mut written = Vec::new();
         while let Some((ticket, record)) = self.prepares.front() {
             if *ticket > progress.flushed {
                 break;
+            }
+            if let Written::Prepare { size, .. } = record {
+                self.unwritten -= size;
             }
             written.push(*record);
             self.prepares.pop_front();

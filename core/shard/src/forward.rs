@@ -28,6 +28,10 @@ pub(crate) const LIST_MAX: usize = 64 * 1024;
 /// where this node does not.
 const SILENT: u64 = 5_000_000_000;
 
+/// Bytes of prepares that may wait for the disk when another node sends more: some of what all primaries may have in
+/// flight, and little memory.
+pub(crate) const UNWRITTEN_MAX: u64 = 32 * 1024 * 1024;
+
 /// Work that is at another node.
 #[derive(Debug)]
 struct Forward {
@@ -320,9 +324,17 @@ impl Shard {
         }
     }
 
-    /// A node speaks for its own replicas only.
+    /// A node speaks for its own replicas only. While the disk keeps up with nothing, because it is full or stands
+    /// still, prepares count as lost on the way: a primary that has a majority without this node goes on, and what
+    /// it says would be kept here in memory. What is missing is asked for when there is room.
     fn on_replica(&mut self, from: ReplicaId, group: ConsensusGroup, message: vsr::Message) {
-        if message.replica() == from {
+        let is_prepare = matches!(
+            message,
+            vsr::Message::Prepare(_) | vsr::Message::RequestedPrepare(_)
+        );
+        if is_prepare && self.desk.unwritten() > UNWRITTEN_MAX {
+            self.counters.prepares_dropped += 1;
+        } else if message.replica() == from {
             self.feed(group, vsr::Input::Message(message));
         }
     }

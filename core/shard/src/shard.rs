@@ -484,6 +484,7 @@ impl Shard {
                 group,
                 op,
                 checksum,
+                size: _,
             } => {
                 self.feed(group, vsr::Input::PrepareWritten { op, checksum });
             }

@@ -1,15 +1,19 @@
 //! A disk without room: what needs it is refused at once, what does not goes on.
 
+use alloc::collections::BTreeSet;
+use std::vec::Vec;
+
 use wire::{
-    Command, ConsensusGroup, CreateStream, ErrorCode, PollMessages, PollStrategy, Reply, ShardId,
+    Command, ConsensusGroup, CreateStream, ErrorCode, Op, PollMessages, PollStrategy, Reply,
+    ShardId,
 };
 
 use super::{
     cluster::{self, Cluster, SHARDS},
     messages::{batch, payloads, poll, polled, send, sent, store, with_topic},
-    node::{Client, Node, name},
+    node::{Client, DATA_GROUPS, Node, name},
 };
-use crate::{DiskSpace, Input};
+use crate::{DiskSpace, Input, forward::UNWRITTEN_MAX};
 
 fn tell(node: &mut Node, space: DiskSpace) {
     for shard in 0..2 {
@@ -201,6 +205,47 @@ fn among_several_the_disk_of_the_node_that_leads_is_kept_from_messages() {
         assert_eq!(send_through(&mut cluster, leader, &mut there), Ok(()));
         assert_eq!(send_through(&mut cluster, other, &mut elsewhere), Ok(()));
     }
+}
+
+/// Whether all replicas of each group have executed as much.
+fn is_in_step(cluster: &Cluster) -> bool {
+    (0..=DATA_GROUPS).map(ConsensusGroup).all(|group| {
+        let members = cluster
+            .shards()
+            .filter_map(|(_, shard)| shard.member(group));
+        let executed: BTreeSet<Op> = members.map(|member| member.replica.commit_min()).collect();
+        executed.len() == 1
+    })
+}
+
+/// The others have a majority without it, and go on: what they say is not kept in its memory for as long as they do.
+#[test]
+fn among_several_a_backup_whose_disk_stands_still_keeps_little_and_comes_after() {
+    let (mut cluster, mut admin) = cluster::with_topic();
+    let (leader, other) = leader_and_other(&mut cluster, &mut admin);
+    let mut client = cluster.log_in(leader, 200, 200);
+    assert_eq!(send_through(&mut cluster, leader, &mut client), Ok(()));
+    cluster.node(other).disk_stalls = true;
+    let payload = "a".repeat(900_000);
+    for _ in 0..(3 * UNWRITTEN_MAX / 2) / 900_000 {
+        let request = send(&[(0, batch(core::slice::from_ref(&payload), 0, 0))]);
+        let sent = sent(cluster.call(leader, &mut client, request)).remove(0);
+        assert_eq!(sent.status, Ok(()));
+    }
+    let of_other = cluster.shards().filter(|(node, _)| *node == other);
+    let held: Vec<(u64, u64)> = of_other
+        .map(|(_, shard)| (shard.desk.unwritten(), shard.counters.prepares_dropped))
+        .collect();
+    let (most, dropped) = held.iter().max().expect("it has shards");
+    assert!(*most > UNWRITTEN_MAX && *dropped > 0, "{held:?}");
+    assert!(*most < UNWRITTEN_MAX + (2 << 20), "{held:?}");
+
+    cluster.node(other).disk_stalls = false;
+    cluster.pass_until("it has come after", |cluster| {
+        let mut ends = cluster.shards().map(|(_, shard)| shard.desk.unwritten());
+        ends.all(|unwritten| unwritten == 0) && is_in_step(cluster)
+    });
+    cluster.assert_equal();
 }
 
 #[test]
