@@ -302,6 +302,9 @@ impl Replica {
         self.promises.set_durable(sequence);
         match self.status {
             Status::Recovering if self.promises.is_durable(self.view) => self.enter_view(),
+            Status::Recovering if self.promises.durable_view() == Some(self.view) => {
+                self.resume_view_change();
+            }
             Status::ViewChange | Status::RecoveringHead => {
                 let target = self.view_change.target.as_ref();
                 if target.is_some_and(|target| target.is_installed(sequence)) {

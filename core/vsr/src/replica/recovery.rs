@@ -10,7 +10,7 @@ use super::{
     rejoining::Rejoining, repair::Repair, state_transfer::StateTransfer, view_change::ViewChange,
 };
 use crate::{
-    Checkpoint, Note, OutOfService, Recovered, Status, constants::HEARTBEAT_INTERVAL,
+    ChainPoint, Checkpoint, Note, OutOfService, Recovered, Status, constants::HEARTBEAT_INTERVAL,
     journal::Journal, mutation, pipeline::Pipeline, recovered::Chain, timeout::Timeout,
 };
 
@@ -19,8 +19,9 @@ impl Replica {
     /// that nothing is said or served.
     ///
     /// A backup of several goes on in its view; the primary starts the next one (V10); one that was voting
-    /// votes the same again (V5). What of their journals cannot be read they fetch from the others (V12). One whose head is uncertain is in [`Status::RecoveringHead`]: only the
-    /// journal of a view, given on its question, ends that (V11).
+    /// votes the same again (V5). What of their journals cannot be read they fetch from the others (V12). One
+    /// whose head is uncertain is in [`Status::RecoveringHead`]: only the journal of a view, given on its
+    /// question, ends that (V11). A checkpoint that the superblock does not name yet is named first (V15).
     ///
     /// # Panics
     /// When `replica_count` is not 1, 3 or 5, `replica` is not below it, or `clients_max` is 0.
@@ -117,7 +118,8 @@ impl Replica {
             Ok(chain) => chain,
             Err(reason) => return Self::out_of_service(config, view, reason),
         };
-        let log_view = chain.superblock.log_view;
+        let named = chain.superblock.checkpoint;
+        let found = chain.checkpoint.anchor().point;
         let mut replica = Self::behind(config, chain.checkpoint);
         replica.view = view;
         replica.nonce = nonce;
@@ -142,25 +144,59 @@ impl Replica {
             replica.rejoining.is_under_way = replica.is_rejoining();
             replica.status = Status::RecoveringHead;
             replica.view_change.repeat.start(replica.now);
-            return replica;
         }
         replica.commit_behind_head();
-        if log_view < view {
-            replica.resume_view_change();
-        } else if replica.is_primary() && !mutation::V10 {
-            // V10: whatever it said in its view before it stopped may still be on its way.
-            replica.leave_view(view.next());
-            replica.promise_view();
-            replica.broadcast_wish(view.next());
-            replica.repair_damaged();
-        } else {
-            replica.enter_view();
+        if found.op > named.op {
+            replica.name_checkpoint(found);
+        } else if !chain.head_uncertain {
+            replica.take_part();
         }
         replica
     }
 
+    /// V15: a checkpoint may be on the disk, and not the superblock that names it. It is named before anything
+    /// relies on it: what comes behind it follows from nothing else, and if it were lost then, nothing would tell
+    /// that there was more. Until that is durable nothing is said.
+    fn name_checkpoint(&mut self, point: ChainPoint) {
+        let checkpoint_quorum = self.checkpoint_quorum();
+        self.promises.set_checkpoint(point, checkpoint_quorum);
+        self.journal.recycle(self.promises.newest().recyclable());
+        if self.status == Status::RecoveringHead {
+            // The head is not known: what was promised of it stays.
+            return self.write_superblock();
+        }
+        let suffix = self.suffix();
+        self.promises.begin_journal(self.last_op(), suffix);
+        if self.leaves_view() {
+            // The superblock that promises the next view names the checkpoint.
+            self.take_part();
+        } else {
+            self.write_superblock();
+        }
+    }
+
+    /// V10: whatever a primary said in its view before it stopped may still be on its way.
+    fn leaves_view(&self) -> bool {
+        self.promises.newest().log_view == self.view && self.is_primary() && !mutation::V10
+    }
+
+    /// A restarted replica goes on where it was, as one of several.
+    fn take_part(&mut self) {
+        let view = self.view;
+        if self.leaves_view() {
+            self.leave_view(view.next());
+            self.promise_view();
+            self.broadcast_wish(view.next());
+            self.repair_damaged();
+        } else if self.promises.newest().log_view < view {
+            self.resume_view_change();
+        } else {
+            self.enter_view();
+        }
+    }
+
     /// The view was left, and the vote for it may have been sent: the same is said again (V5).
-    fn resume_view_change(&mut self) {
+    pub(super) fn resume_view_change(&mut self) {
         self.status = Status::ViewChange;
         self.view_change.timeout.start(self.now);
         self.view_change.repeat.start(self.now);

@@ -346,10 +346,13 @@ fn v12_op_that_may_have_been_there_is_not_missed_behind_a_checkpoint() {
     });
     disk.prepares.clear();
     disk.rotten.clear();
-    let (backup, effects) = Fixture::starting(config(2, 3), disk);
+    let (mut backup, effects) = Fixture::starting(config(2, 3), disk);
+    let Superblock { sequence, head, .. } = written(&effects);
+    assert_eq!(head, Op(4));
+    let effects = backup.handle(Input::SuperblockWritten { sequence });
     let expected = DoViewChange {
         op: Op(4),
-        checkpoint: Op(0),
+        checkpoint: Op(3),
         suffix: vec![unknown(4)],
         ..vote(2, 1, 0, point(&prepares[2]), &[])
     };

@@ -10,8 +10,8 @@ use super::{
     view_entered, vote, wish,
 };
 use crate::{
-    Barriers, Checkpoint, ClientSessions, Effect, Input, Message, Note, OutOfService, Prepare,
-    Recovered, Status,
+    Barriers, Checkpoint, ClientSessions, DoViewChange, Effect, Input, Message, Note, OutOfService,
+    Prepare, Recovered, Status, Superblock,
 };
 
 fn recovered(checkpoint: u64, op: u64) -> Effect {
@@ -121,6 +121,84 @@ fn missing_prepare_without_a_trace_takes_the_replica_out_of_service() {
     out.message(wish(0, 5, 4));
     out.message(wish(1, 5, 4));
     assert_eq!(out.wait(300), []);
+}
+
+/// A disk on which a checkpoint of the last of these ops was written, and not the superblock that names it.
+fn disk_with_unnamed(view: u32, prepares: &[Prepare]) -> Recovered {
+    let last = &prepares[prepares.len() - 1].header;
+    let mut disk = disk_between(4, view, prepares);
+    disk.checkpoint = Some(Checkpoint {
+        op: last.op(),
+        checksum: last.checksum,
+        timestamp: last.timestamp(),
+        view: last.view(),
+        ..Checkpoint::default()
+    });
+    disk
+}
+
+/// The superblocks that are written, and whether anything is said.
+fn written(effects: &[Effect]) -> (Vec<Superblock>, bool) {
+    let mut superblocks = Vec::new();
+    for effect in effects {
+        if let Effect::WriteSuperblock(superblock) = effect {
+            superblocks.push(superblock.clone());
+        }
+    }
+    let speaks = effects.iter().any(|it| matches!(it, Effect::Send { .. }));
+    (superblocks, speaks)
+}
+
+/// V15: were it lost once something relies on it, nothing would tell that it was there.
+#[test]
+fn v15_checkpoint_that_has_no_name_gets_one_before_anything_relies_on_it() {
+    let prepares = chain(2);
+    for view in [4, 6] {
+        let (mut backup, effects) =
+            Fixture::starting(config(2, 3), disk_with_unnamed(view, &prepares));
+        let expected = Superblock {
+            checkpoint: point(&prepares[1]),
+            suffix: vec![],
+            ..superblock_between(10, 4, view, &prepares)
+        };
+        assert_eq!(written(&effects), (vec![expected], false));
+        assert_eq!(backup.replica.status(), Status::Recovering);
+        assert!(!written(&backup.wait(300)).1);
+        let effects = backup.handle(Input::SuperblockWritten { sequence: 10 });
+        if view == 4 {
+            assert_eq!(effects[0], view_entered(4));
+        } else {
+            let vote = DoViewChange {
+                checkpoint: Op(2),
+                ..vote(2, 6, 4, point(&prepares[1]), &[])
+            };
+            assert_eq!(effects, [send(0, Message::DoViewChange(vote))]);
+        }
+    }
+}
+
+/// The superblock by which a primary leaves its view is the one that names it.
+#[test]
+fn v15_restarted_primary_names_its_checkpoint() {
+    let prepares = chain(2);
+    let disk = disk_with_unnamed(4, &prepares);
+    let (_, effects) = Fixture::starting(config(1, 3), disk.clone());
+    let (superblocks, _) = written(&effects);
+    let [superblock] = &superblocks[..] else {
+        panic!("{superblocks:?}");
+    };
+    assert_eq!(superblock.checkpoint, point(&prepares[1]));
+    assert_eq!(superblock.view, View(5));
+
+    let disk = Recovered {
+        head_uncertain: true,
+        ..disk
+    };
+    let (without_head, effects) = Fixture::starting(config(1, 3), disk);
+    let (superblocks, _) = written(&effects);
+    assert_eq!(superblocks.len(), 1);
+    assert_eq!(superblocks[0].checkpoint, point(&prepares[1]));
+    assert_eq!(without_head.replica.status(), Status::RecoveringHead);
 }
 
 /// A disk with a checkpoint of the second of three ops, and another second op that a view that came to
