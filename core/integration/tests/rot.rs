@@ -1,11 +1,14 @@
 //! What rots on the disk of one node of three, the others have.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use integration::{Cluster, Ledger, Load, counter, cut, flip_bit, until};
-use wire::{Offset, PartitionId, TopicDetails};
+use integration::{Cluster, Ledger, Load, NODES, append, counter, cut, flip_bit, overwrite, until};
+use wire::{Offset, PartitionId, PollStrategy, Timestamp, TopicDetails};
 
-use super::{PARTITIONS, again, expect_everywhere, in_step, progress};
+use super::{PARTITIONS, again, expect_everywhere, in_step, progress, transfer::expect_same_files};
 
 /// Bytes of a message.
 const MESSAGE: usize = 20_000;
@@ -13,13 +16,67 @@ const MESSAGE: usize = 20_000;
 /// Messages that are more than a node's journal holds: it cannot write the first segments again.
 const MORE_THAN_A_JOURNAL: u64 = 4_500;
 
-/// The oldest segment of a partition on a node.
-fn oldest(cluster: &Cluster, node: usize, topic: &TopicDetails, partition: u32) -> PathBuf {
+/// The files of a partition on a node that have this extension, the oldest first.
+fn files(
+    cluster: &Cluster,
+    node: usize,
+    (topic, partition): (&TopicDetails, u32),
+    extension: &str,
+) -> Vec<PathBuf> {
     let directory = cluster.site(node).partition(topic, PartitionId(partition));
     let files = fs::read_dir(directory).expect("list the partition");
     let files = files.map(|entry| entry.expect("list the partition").path());
-    let segments = files.filter(|path| path.extension().is_some_and(|it| it == "segment"));
-    segments.min().expect("there are some")
+    let mut files: Vec<PathBuf> = files
+        .filter(|path| path.extension().is_some_and(|it| it == extension))
+        .collect();
+    files.sort_unstable();
+    files
+}
+
+/// What is done to the last segment, or to an index, of partition after partition (R12).
+const FAULTS: [(&str, fn(&Path)); 11] = [
+    ("segment", |path| cut(path, 1)),
+    ("segment", |path| cut(path, 200)),
+    ("segment", |path| cut(path, length(path))),
+    ("segment", |path| append(path, &[0xA7; 64])),
+    ("segment", |path| append(path, &[0; 4096])),
+    ("segment", |path| flip_bit(path, length(path) - 50)),
+    ("segment", |path| flip_bit(path, 20)),
+    ("segment", |path| {
+        fs::remove_file(path).expect("delete a segment");
+    }),
+    ("index", |path| {
+        fs::remove_file(path).expect("delete an index");
+    }),
+    ("index", |path| cut(path, length(path))),
+    ("index", |path| {
+        let zeros = vec![0; usize::try_from(length(path)).expect("it is small")];
+        overwrite(path, 0, &zeros);
+    }),
+];
+
+fn length(path: &Path) -> u64 {
+    fs::metadata(path).expect("look at the file").len()
+}
+
+/// Where the first message that was sent since this time is, or where it would be, as a node says.
+fn at_times(
+    cluster: &Cluster,
+    node: usize,
+    topic: &TopicDetails,
+    times: &[Timestamp],
+) -> Vec<Offset> {
+    let mut connection = cluster.login(node);
+    let asked = (0..PARTITIONS).flat_map(|partition| times.iter().map(move |it| (partition, *it)));
+    let found = asked.map(|(partition, time)| {
+        let page = again("messages are read", || {
+            connection.poll(topic, partition, PollStrategy::Timestamp(time))
+        });
+        page.messages
+            .first()
+            .map_or(page.end, |(offset, _)| *offset)
+    });
+    found.collect()
 }
 
 #[test]
@@ -37,7 +94,7 @@ fn segments_that_rot_on_one_node_are_whole_again_by_the_others_and_nothing_wrong
         drop(cluster.stop(victim));
         let whole: Vec<(PathBuf, Vec<u8>)> = (0..PARTITIONS)
             .map(|partition| {
-                let path = oldest(&cluster, victim, &topic, partition);
+                let path = files(&cluster, victim, (&topic, partition), "segment").remove(0);
                 let bytes = fs::read(&path).expect("read a segment");
                 match partition % 4 {
                     0 => flip_bit(&path, bytes.len() as u64 / 2),
@@ -70,4 +127,42 @@ fn segments_that_rot_on_one_node_are_whole_again_by_the_others_and_nothing_wrong
         });
         expect_everywhere(&cluster, &ledger, &topic);
     }
+    tails_and_indexes_are_made_whole(&mut cluster, &ledger, &topic);
+}
+
+/// R12: what ends in the middle, or has garbage behind it, and what only helps to find messages.
+fn tails_and_indexes_are_made_whole(cluster: &mut Cluster, ledger: &Ledger, topic: &TopicDetails) {
+    let page = again("messages are read", || {
+        cluster.login(0).read_from(topic, 0, Offset(0))
+    });
+    let times: Vec<Timestamp> = page
+        .batches
+        .iter()
+        .map(|(_, time)| *time)
+        .step_by(7)
+        .collect();
+    let before = at_times(cluster, 0, topic, &times);
+    for (round, faults) in FAULTS.chunks(PARTITIONS as usize).enumerate() {
+        let victim = 1 + round % 2;
+        drop(cluster.stop(victim));
+        for (partition, (extension, apply)) in (0..).zip(faults) {
+            let mut files = files(cluster, victim, (topic, partition), extension);
+            let path = match *extension {
+                "segment" => files.pop(),
+                _ => files.into_iter().next(),
+            };
+            apply(&path.expect("there are some"));
+        }
+        cluster.start_in_order(&[victim]);
+        expect_everywhere(cluster, ledger, topic);
+        assert_eq!(at_times(cluster, victim, topic, &times), before);
+        // What it has made whole is its own: it is there, too, without one of the others.
+        drop(cluster.kill(0));
+        assert_eq!(at_times(cluster, victim, topic, &times), before);
+        cluster.start_in_order(&[0]);
+        expect_everywhere(cluster, ledger, topic);
+    }
+    (0..NODES).for_each(|node| drop(cluster.stop(node)));
+    expect_same_files(cluster, (1, 0));
+    expect_same_files(cluster, (2, 0));
 }

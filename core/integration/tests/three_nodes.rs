@@ -2,6 +2,7 @@
 
 mod deaths;
 mod failover;
+mod full;
 mod rot;
 mod transfer;
 
