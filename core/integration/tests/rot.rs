@@ -33,8 +33,11 @@ fn files(
     files
 }
 
+/// Damages a file.
+type Damage = fn(&Path);
+
 /// What is done to the last segment, or to an index, of partition after partition (R12).
-const FAULTS: [(&str, fn(&Path)); 11] = [
+const FAULTS: [(&str, Damage); 11] = [
     ("segment", |path| cut(path, 1)),
     ("segment", |path| cut(path, 200)),
     ("segment", |path| cut(path, length(path))),
