@@ -15,6 +15,7 @@ use super::{
     plan::{Fault, GROUPS, Kind, Victim},
     producers::Producers,
     voice::Voice,
+    wiping,
 };
 use crate::{Cluster, NODES, Passage};
 
@@ -80,6 +81,10 @@ impl Harm {
     /// One fault, from its beginning until everything is mended.
     pub(super) fn suffer(&mut self, fault: &Fault) {
         self.number += 1;
+        if fault.kind == Kind::Wipe {
+            // What only the victim and one other have must not be lost with both.
+            self.wait_until_in_step();
+        }
         let led = self.primaries();
         let victim = match fault.victim {
             Victim::Node(node) => node,
@@ -108,6 +113,9 @@ impl Harm {
         thread::sleep(fault.lasts);
         self.mend(fault, victim);
         self.go_on(fault, 1, victim);
+        if fault.kind == Kind::Wipe {
+            self.wait_until_in_step();
+        }
         thread::sleep(fault.rest);
         self.members.look_after();
         for node in 0..NODES {
@@ -120,6 +128,10 @@ impl Harm {
 
     fn begin(&mut self, fault: &Fault, victim: usize) {
         match fault.kind {
+            Kind::Wipe => {
+                self.kill(victim);
+                wiping::wipe(&self.cluster, victim);
+            }
             Kind::Kill => self.kill(victim),
             Kind::KillAll => {
                 (0..NODES).for_each(|node| self.kill(node));
@@ -141,11 +153,31 @@ impl Harm {
     fn mend(&mut self, fault: &Fault, victim: usize) {
         match fault.kind {
             Kind::Kill => self.cluster.start_in_order(&[victim]),
+            Kind::Wipe => match wiping::recover(&self.cluster, victim) {
+                Ok(()) => self.cluster.start_in_order(&[victim]),
+                Err(text) => self.findings.wrong(text),
+            },
             Kind::Pause => self.cluster.server(victim).resume(),
             Kind::Isolate | Kind::Mute | Kind::Deafen | Kind::Part | Kind::Slow => {
                 self.set_links(fault, victim, Passage::Open);
             }
             Kind::KillAll | Kind::Disconnect => {}
+        }
+    }
+
+    /// All nodes are there, and lack nothing that is committed by now.
+    fn wait_until_in_step(&self) {
+        match wiping::wait_until_in_step(&self.cluster) {
+            Ok(took) => self.findings.tell(format_args!(
+                "   all nodes are in step, after {} ms",
+                took.as_millis()
+            )),
+            Err(text) => {
+                let number = self.number;
+                self.findings
+                    .wrong(format_args!("fault {number}: not in step: {text}"));
+                self.show();
+            }
         }
     }
 

@@ -19,6 +19,7 @@ mod producers;
 mod trespasser;
 mod voice;
 mod watcher;
+mod wiping;
 
 use std::{
     net::SocketAddr,

@@ -63,10 +63,13 @@ pub(super) enum Kind {
     Slow,
     /// A node loses all its clients.
     Disconnect,
+    /// A node that the others are in step with is killed and loses its disk; when they have gone on, it is recovered
+    /// and started.
+    Wipe,
 }
 
 /// All of them.
-pub(super) const KINDS: [Kind; 9] = [
+pub(super) const KINDS: [Kind; 10] = [
     Kind::Kill,
     Kind::KillAll,
     Kind::Pause,
@@ -76,6 +79,7 @@ pub(super) const KINDS: [Kind; 9] = [
     Kind::Part,
     Kind::Slow,
     Kind::Disconnect,
+    Kind::Wipe,
 ];
 
 /// Whom a fault hits.
