@@ -239,7 +239,8 @@ pub(crate) fn until_ok<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Resu
     }
 }
 
-fn is_passing(error: &Error) -> bool {
+/// Whether it may be another thing a moment later.
+pub(crate) fn is_passing(error: &Error) -> bool {
     match error {
         // A message that is there twice does no harm here.
         Error::Refused { failure, .. } => {

@@ -188,6 +188,10 @@ fn report(section: &mut Section, rounds: &[Round], bandwidths: &[f64]) {
     }
     section.figure("payload", payload as f64 / seconds, Unit::BytesPerSecond);
     section.latency("batch acknowledged after", latency);
+    let again: u64 = rounds.iter().map(|round| round.outcome.again).sum();
+    if again > 0 {
+        section.figure("batches that were sent again", again as f64, Unit::Ratio);
+    }
     section.figure(
         "flushed bandwidth of the disk",
         median(bandwidths.to_vec()),

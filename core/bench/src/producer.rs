@@ -16,10 +16,14 @@ use wire::{
 use crate::{
     connection::{Connection, Session, unexpected},
     error::Error,
+    failover_broker::is_passing,
     latency::Latency,
     noise::noise,
     target::{Server, Topic},
 };
+
+/// Before what was refused for the moment is sent again.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// What is sent.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +68,8 @@ pub(crate) struct Outcome {
     pub(crate) payload: u64,
     /// Of a batch, from before it is sent until it is acknowledged.
     pub(crate) latency: Latency,
+    /// Batches that were sent again, because another node leads than the one that they were for.
+    pub(crate) again: u64,
 }
 
 /// Sends all of a load to a topic.
@@ -79,7 +85,12 @@ pub(crate) fn run(
     let mut producers = Vec::new();
     for index in 0..load.producers {
         let connection = Connection::attach(server.address(), session)?;
-        producers.push(Producer::new(connection, topic, index, load));
+        let endures = server.is_cluster() && !load.idempotent;
+        let producer = Producer::new(connection, topic, index, load);
+        producers.push(Producer {
+            endures,
+            ..producer
+        });
     }
     let barrier = Barrier::new(producers.len() + 1);
     let batches = load.batches();
@@ -99,10 +110,12 @@ pub(crate) fn run(
             elapsed: Duration::ZERO,
             payload: load.payload(),
             latency: Latency::new(),
+            again: 0,
         };
         for worker in workers {
-            let (end, latency) = worker.join().expect("a producer does not panic")?;
-            outcome.latency.merge(&latency);
+            let (end, done) = worker.join().expect("a producer does not panic")?;
+            outcome.latency.merge(&done.latency);
+            outcome.again += done.again;
             outcome.elapsed = outcome.elapsed.max(end - start);
         }
         Ok(outcome)
@@ -120,6 +133,9 @@ struct Producer {
     /// When each batch was sent that is not acknowledged, by its correlation id.
     sent: BTreeMap<u64, Instant>,
     latency: Latency,
+    /// Whether what is refused for the moment is sent again, though it may be there twice then.
+    endures: bool,
+    again: u64,
 }
 
 impl Producer {
@@ -155,31 +171,33 @@ impl Producer {
             sequence: 0,
             sent: BTreeMap::new(),
             latency: Latency::new(),
+            endures: false,
+            again: 0,
         }
     }
 
     /// Sends so many batches; gives the moment of the last acknowledgement.
-    fn run(mut self, batches: u64) -> Result<(Instant, Latency), Error> {
+    fn run(mut self, batches: u64) -> Result<(Instant, Self), Error> {
         for _ in 0..batches {
             while self.sent.len() >= self.window {
                 self.await_one()?;
             }
-            self.send()?;
+            self.send(Instant::now())?;
         }
         while !self.sent.is_empty() {
             self.await_one()?;
         }
-        Ok((Instant::now(), self.latency))
+        Ok((Instant::now(), self))
     }
 
-    fn send(&mut self) -> Result<(), Error> {
-        let now = Instant::now();
+    /// Sends a batch that has been under way since then.
+    fn send(&mut self, since: Instant) -> Result<(), Error> {
         if self.id != ProducerId(0) {
             self.sequence += 1;
             self.request.sections[0].batch = self.batch.clone().numbered(self.id, self.sequence);
         }
         let correlation = self.connection.send(&self.request.clone().into())?;
-        self.sent.insert(correlation.0, now);
+        self.sent.insert(correlation.0, since);
         Ok(())
     }
 
@@ -189,17 +207,29 @@ impl Producer {
         let Some(sent) = sent else {
             return Err(Error::answer("SendMessages", "nobody has asked for it"));
         };
-        self.latency.record(sent.elapsed());
-        match answer.decode(Command::SendMessages)? {
-            Reply::Sent(reply) if reply.sections.len() == 1 => match &reply.sections[0].status {
-                Ok(()) => Ok(()),
-                Err(failure) => Err(Error::Refused {
-                    what: "SendMessages".into(),
-                    failure: failure.clone(),
-                }),
-            },
-            other => Err(unexpected("SendMessages", &other)),
+        let refused = match answer.decode(Command::SendMessages) {
+            Ok(Reply::Sent(reply)) if reply.sections.len() == 1 => {
+                match &reply.sections[0].status {
+                    Ok(()) => None,
+                    Err(failure) => Some(Error::Refused {
+                        what: "SendMessages".into(),
+                        failure: failure.clone(),
+                    }),
+                }
+            }
+            Ok(other) => return Err(unexpected("SendMessages", &other)),
+            Err(error) => Some(error),
+        };
+        match refused {
+            None => self.latency.record(sent.elapsed()),
+            Some(error) if self.endures && is_passing(&error) => {
+                self.again += 1;
+                thread::sleep(PAUSE);
+                self.send(sent)?;
+            }
+            Some(error) => return Err(error),
         }
+        Ok(())
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
     figure::{Section, Side, Target, Unit},
     latency::Latency,
     produce,
-    producer::{self, Load},
+    producer::{self, Load, Outcome},
     target::{Server, Topic},
 };
 
@@ -74,7 +74,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<Vec<Section>, Error> {
     let measured = lose_and_recover(&mut server, &small)?;
     server.stop()?;
     Bench::remove(&launch)?;
-    Ok(vec![section(filled.payload, before, measured)])
+    Ok(vec![section(&filled, before, measured)])
 }
 
 /// What was seen while the node came back.
@@ -89,11 +89,16 @@ struct Measured {
     resident_of_others: u64,
 }
 
-fn section(payload: u64, before: Latency, measured: Measured) -> Section {
+fn section(filled: &Outcome, before: Latency, measured: Measured) -> Section {
+    let payload = filled.payload;
     let mut section = Section::new("rejoin: a node has lost its disk and comes back");
     let seconds = measured.elapsed.as_secs_f64();
     let rate = payload as f64 / seconds;
     section.figure("payload of the lost disk", payload as f64, Unit::Bytes);
+    if filled.again > 0 {
+        let name = "batches that were sent again, filling";
+        section.figure(name, filled.again as f64, Unit::Ratio);
+    }
     section.figure("back after", seconds * 1e9, Unit::Nanoseconds);
     section.figure("payload fetched", rate, Unit::BytesPerSecond);
     let p99 = [&before, &measured.sent].map(|latency| latency.quantile(0.99));

@@ -144,6 +144,11 @@ impl Server {
         self.cluster.as_mut()
     }
 
+    /// Whether it is a cluster of our own.
+    pub(crate) const fn is_cluster(&self) -> bool {
+        self.cluster.is_some()
+    }
+
     /// A connection with a session of its own to another node of the cluster.
     ///
     /// # Errors
