@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::{
     error::{During, Error},
-    process::resident,
+    process::{Usage, resident},
     server::{Launch, ServerProcess, Startup},
 };
 
@@ -147,6 +147,16 @@ impl Cluster {
         self.processes[id]
             .as_ref()
             .map_or(Ok(0), |process| resident(process.pid()))
+    }
+
+    /// Figures of a node's process; none of one that does not run.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn usage(&self, id: usize) -> Result<Usage, Error> {
+        self.processes[id]
+            .as_ref()
+            .map_or_else(|| Ok(Usage::default()), |process| Usage::of(process.pid()))
     }
 
     /// Ends all nodes in order.

@@ -17,6 +17,7 @@ mod failover_consumer;
 mod figure;
 mod flush;
 mod handover;
+mod idle;
 mod join;
 mod latency;
 mod loopback;
@@ -98,6 +99,7 @@ fn measure(bench: &mut Bench) -> Result<Vec<Section>, Error> {
         Command::Store => store::run(bench),
         Command::FailoverBroker => failover_broker::run(bench),
         Command::Rejoin => rejoin::run(bench),
+        Command::Idle => Ok(vec![idle::run(bench)?]),
         Command::All => all::run(bench),
     }
 }

@@ -29,6 +29,7 @@ Commands:
   failover-broker
             Three nodes: from a primary's death to the next message and the next stored offset
   rejoin    Three nodes: one has lost its disk and comes back from the others
+  idle      Three nodes with 10,000 partitions and 1,000 consumer groups, and nothing to do
   all       Everything, with a table of targets
 
 How long the plan of a large consumer group takes needs no server: cargo bench -p coordinator
@@ -81,6 +82,7 @@ pub(crate) enum Command {
     Store,
     FailoverBroker,
     Rejoin,
+    Idle,
     All,
 }
 
@@ -193,6 +195,7 @@ fn parse_command(value: &OsString) -> Result<Command, Error> {
         Some("store") => Ok(Command::Store),
         Some("failover-broker") => Ok(Command::FailoverBroker),
         Some("rejoin") => Ok(Command::Rejoin),
+        Some("idle") => Ok(Command::Idle),
         Some("all") => Ok(Command::All),
         Some(_) | None => Err(Error::Usage(format!("unknown command {}", value.display()))),
     }
@@ -307,7 +310,7 @@ mod tests {
             .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
             .filter(|name| !name.is_empty())
             .collect();
-        assert_eq!(names.len(), 12, "{names:?}");
+        assert_eq!(names.len(), 13, "{names:?}");
         for name in names {
             assert!(read(name).unwrap().is_some(), "{name}");
         }
