@@ -559,6 +559,19 @@ fn node_with_another_number_of_data_groups_is_refused_by_name_on_both_sides() {
 }
 
 #[test]
+fn node_with_other_limits_is_refused_by_name_on_both_sides() {
+    let (_cluster, here, there) = with_stranger("cluster.limits.members_per_group", "77");
+    assert!(
+        here.contains("cluster.limits.members_per_group is 77 here and 1024 there"),
+        "{here}"
+    );
+    assert!(
+        there.contains("cluster.limits.members_per_group is 1024 here and 77 there"),
+        "{there}"
+    );
+}
+
+#[test]
 fn node_with_another_list_of_nodes_is_refused_by_name() {
     let nodes = "[{ id = 0, client = \"127.0.0.1:1\", peer = \"PEER\" }, \
                  { id = 1, client = \"127.0.0.1:2\", peer = \"127.0.0.1:3\" }, \

@@ -38,6 +38,7 @@ pub(crate) fn start(
         replica_count: record.replica_count,
         data_groups: record.data_groups,
         fingerprint: format::fingerprint(record),
+        settings: config.cluster.agreed(),
         shard_count,
         secret: LinkSecret::new(secret.0.as_bytes()),
         incarnation: u64::from_le_bytes(random::bytes()),

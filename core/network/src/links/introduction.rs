@@ -25,7 +25,7 @@ use sha2::Sha256;
 use wire::{ClusterId, DiskId, FrameHeader, ReplicaId};
 
 /// The version of the handshake and of what follows it on a link.
-pub const LINK_VERSION: u16 = 3;
+pub const LINK_VERSION: u16 = 4;
 
 /// Bytes of a nonce.
 pub(super) const NONCE_SIZE: usize = 32;
@@ -34,7 +34,7 @@ pub(super) const NONCE_SIZE: usize = 32;
 pub(super) const PROOF_SIZE: usize = 32;
 
 /// Bytes of an introduction.
-pub(super) const INTRODUCTION_SIZE: usize = DISKS + REPLICAS_MAX * DISK_SIZE + NONCE_SIZE;
+pub(super) const INTRODUCTION_SIZE: usize = SETTINGS + SETTINGS_MAX * 8 + NONCE_SIZE;
 
 /// Nodes of the largest cluster.
 const REPLICAS_MAX: usize = 5;
@@ -48,6 +48,10 @@ const DISKS: usize = 12 + 16 + 16 + 8;
 
 /// Bytes of a disk's name and of the time at which it was recovered.
 const DISK_SIZE: usize = 16 + 8;
+
+/// Where the settings are, and how many there can be.
+const SETTINGS: usize = DISKS + REPLICAS_MAX * DISK_SIZE;
+const SETTINGS_MAX: usize = 24;
 
 /// Bytes of the longest text of a refusal.
 pub(super) const REFUSAL_MAX: usize = 512;
@@ -69,6 +73,9 @@ pub struct Membership {
     pub data_groups: u16,
     /// Stands for everything that was fixed when the nodes were formatted, the list of nodes included.
     pub fingerprint: u128,
+    /// Settings that have to be equal everywhere though nothing fixes them: names and values, at most 24, in one
+    /// order on all nodes.
+    pub settings: Vec<(&'static str, u64)>,
     /// Shards of this node; nodes may differ in it.
     pub shard_count: u16,
     /// What the nodes prove to one another that they know.
@@ -181,6 +188,8 @@ pub(super) struct Introduction {
     pub shard_count: u16,
     pub cluster: ClusterId,
     pub fingerprint: u128,
+    /// The values of the settings.
+    pub settings: Vec<u64>,
     /// Names its process.
     pub incarnation: u64,
     /// The disks of the nodes that it knows, its own among them.
@@ -276,6 +285,7 @@ impl Introduction {
             shard_count: own.shard_count,
             cluster: own.cluster,
             fingerprint: own.fingerprint,
+            settings: own.settings.iter().map(|(_, value)| *value).collect(),
             incarnation: own.incarnation,
             disks: (own.register.known)(),
             nonce,
@@ -293,6 +303,12 @@ impl Introduction {
         bytes[2] = self.replica.0;
         bytes[3] = self.other.0;
         bytes[4] = self.replica_count;
+        assert!(self.settings.len() <= SETTINGS_MAX, "there is room for 24");
+        let count = u8::try_from(self.settings.len());
+        bytes[5] = count.expect("there is room for 24");
+        for (place, value) in bytes[SETTINGS..].chunks_exact_mut(8).zip(&self.settings) {
+            place.copy_from_slice(&value.to_le_bytes());
+        }
         bytes[6..8].copy_from_slice(&self.data_groups.to_le_bytes());
         bytes[8..10].copy_from_slice(&self.shard.to_le_bytes());
         bytes[10..12].copy_from_slice(&self.shard_count.to_le_bytes());
@@ -302,8 +318,7 @@ impl Introduction {
         for (replica, disk) in &self.disks {
             let at = DISKS + usize::from(replica.0) * DISK_SIZE;
             // A node that no list has is none of the cluster's.
-            if let Some(place) = bytes[..INTRODUCTION_SIZE - NONCE_SIZE].get_mut(at..at + DISK_SIZE)
-            {
+            if let Some(place) = bytes[..SETTINGS].get_mut(at..at + DISK_SIZE) {
                 place[..16].copy_from_slice(&disk.name.to_le_bytes());
                 place[16..].copy_from_slice(&disk.recovered.to_le_bytes());
             }
@@ -337,7 +352,8 @@ impl Introduction {
         });
         let mut nonce = [0; NONCE_SIZE];
         nonce.copy_from_slice(&bytes[INTRODUCTION_SIZE - NONCE_SIZE..]);
-        (bytes[5] == 0).then_some(Self {
+        let settings = (0..usize::from(bytes[5])).map(|index| eight(SETTINGS + index * 8));
+        (usize::from(bytes[5]) <= SETTINGS_MAX).then(|| Self {
             version: short(0),
             replica: ReplicaId(bytes[2]),
             other: ReplicaId(bytes[3]),
@@ -347,6 +363,7 @@ impl Introduction {
             shard_count: short(10),
             cluster: ClusterId(long(12)),
             fingerprint: long(28),
+            settings: settings.collect(),
             incarnation: eight(44),
             disks: disks.collect(),
             nonce,
@@ -390,6 +407,16 @@ impl Introduction {
             let (here, there) = (print(own.fingerprint), print(self.fingerprint));
             return differs("the list of nodes (its fingerprint)", here, there);
         }
+        if self.settings.len() != own.settings.len() {
+            let (here, there) = (own.settings.len(), self.settings.len());
+            let what = "the number of settings that are the same everywhere";
+            return differs(what, here.to_string(), there.to_string());
+        }
+        for ((name, here), there) in own.settings.iter().zip(&self.settings) {
+            if here != there {
+                return differs(name, here.to_string(), there.to_string());
+            }
+        }
         if self.shard_count == 0 || self.shard >= self.shard_count {
             let there = format!("{} of {}", self.shard, self.shard_count);
             return differs("a link's shard", "below the number of shards".into(), there);
@@ -414,6 +441,10 @@ pub(super) mod tests {
             replica_count: 3,
             data_groups: 24,
             fingerprint: 99,
+            settings: vec![
+                ("cluster.limits.users", 10),
+                ("cluster.limits.sections", 20),
+            ],
             shard_count: 2,
             secret: LinkSecret::new(b"sixteen letters!"),
             incarnation: 1_000 + u64::from(replica),
@@ -468,10 +499,10 @@ pub(super) mod tests {
     #[test]
     fn every_difference_is_named() {
         type Change = fn(&mut Introduction);
-        let cases: [(Change, &str); 10] = [
+        let cases: [(Change, &str); 12] = [
             (
-                |it| it.version = 4,
-                "the version of links is 3 here and 4 there",
+                |it| it.version = 5,
+                "the version of links is 4 here and 5 there",
             ),
             (|it| it.cluster = ClusterId(8), "the cluster's id"),
             (|it| it.other = ReplicaId(2), "node 1 here and node 2 there"),
@@ -483,6 +514,14 @@ pub(super) mod tests {
                 "cluster.data_groups is 24 here and 8 there",
             ),
             (|it| it.fingerprint = 98, "the list of nodes"),
+            (
+                |it| it.settings[1] = 21,
+                "cluster.limits.sections is 20 here and 21 there",
+            ),
+            (
+                |it| it.settings.push(1),
+                "the number of settings that are the same everywhere is 2 here and 3 there",
+            ),
             (|it| it.shard = 2, "2 of 2 there"),
             (|it| it.shard_count = 0, "1 of 0 there"),
         ];

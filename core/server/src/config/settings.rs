@@ -274,7 +274,7 @@ pub const SETTINGS: &[Setting] = &[
         "node.disk_reserve",
         (0, TIB),
         "\"128 MiB\"",
-        "While the disk has less than this no messages are taken (StorageFull). It is kept for stored offsets, metadata and checkpoints; everything is taken again when there is an eighth more.",
+        "While the disk has less than this no messages are taken (StorageFull): of several nodes, none for the partitions that this one leads. It is kept for stored offsets, metadata and checkpoints; everything is taken again when there is an eighth more.",
     ),
     other(
         "node.shards",

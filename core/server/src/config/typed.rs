@@ -271,6 +271,55 @@ impl Cluster {
     }
 }
 
+impl Cluster {
+    /// What has to be the same on all nodes though it may be changed: state that is replicated depends on it.
+    pub(crate) fn agreed(&self) -> Vec<(&'static str, u64)> {
+        let limits = &self.limits;
+        let catalog = &limits.catalog;
+        let limits = [
+            ("cluster.limits.users", catalog.users),
+            ("cluster.limits.sessions", catalog.sessions),
+            ("cluster.limits.streams", catalog.streams),
+            (
+                "cluster.limits.topics_per_stream",
+                catalog.topics_per_stream,
+            ),
+            (
+                "cluster.limits.partitions_per_topic",
+                catalog.partitions_per_topic,
+            ),
+            ("cluster.limits.partitions", catalog.partitions),
+            (
+                "cluster.limits.consumer_groups_per_topic",
+                catalog.consumer_groups_per_topic,
+            ),
+            (
+                "cluster.limits.members_per_group",
+                catalog.members_per_group,
+            ),
+            (
+                "cluster.limits.memberships_per_session",
+                catalog.memberships_per_session,
+            ),
+            (
+                "cluster.limits.producers_per_partition",
+                limits.producers_per_partition,
+            ),
+            (
+                "cluster.limits.consumers_per_partition",
+                limits.consumers_per_partition,
+            ),
+            ("cluster.limits.batch_size", limits.batch_size),
+            ("cluster.limits.batch_messages", limits.batch_messages),
+            ("cluster.limits.sections", limits.sections),
+            ("cluster.limits.poll_bytes", limits.poll_bytes),
+        ];
+        let limits = limits.into_iter().map(|(name, value)| (name, value.into()));
+        let segment_size = ("cluster.segment_size", self.segment_size);
+        core::iter::once(segment_size).chain(limits).collect()
+    }
+}
+
 impl ClusterLimits {
     fn take(values: &mut Values) -> Self {
         Self {
