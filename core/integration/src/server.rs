@@ -245,6 +245,18 @@ impl Process {
         self.wait()
     }
 
+    /// Whether it has a handler for SIGTERM.
+    #[must_use]
+    pub fn heeds_signals(&self) -> bool {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = fs::read_to_string(path).unwrap_or_default();
+        let mut lines = status.lines();
+        let caught = lines.find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+        let bit = 1 << (Signal::TERM.as_raw() - 1);
+        caught.is_some_and(|caught| caught & bit != 0)
+    }
+
     /// Asks it to stop, and waits until it has.
     ///
     /// # Panics

@@ -1,6 +1,6 @@
 //! SIGTERM: what was answered is stored, the exit code is 0, and it takes no longer than it may.
 
-use std::time::Duration;
+use std::{fs, process::Command, time::Duration};
 
 use bytes::Bytes;
 use integration::{Connection, Ledger, Load, Site, batch, poll, repetitions, send, until};
@@ -17,6 +17,22 @@ fn signal_right_after_the_start_is_heeded() {
     for _ in 0..3 {
         site.start().stop();
     }
+}
+
+/// However long it takes to read what is on the disk: here it takes for ever.
+#[test]
+fn signal_before_anything_is_begun_ends_it_at_once() {
+    let site = Site::new();
+    fs::create_dir(site.data()).expect("make a directory");
+    let made = Command::new("mkfifo")
+        .arg(site.data().join("node.toml"))
+        .status();
+    assert!(made.expect("make a pipe").success());
+    let process = site.launch();
+    until("it heeds signals", || process.heeds_signals().then_some(()));
+    let ended = process.terminate();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("before anything was begun"));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::{
     process,
     sync::{
         Arc,
+        atomic::{AtomicBool, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError},
     },
     thread::{self, JoinHandle},
@@ -241,6 +242,8 @@ impl Listening {
 
 impl Node {
     fn start(config: &Config, started: Instant) -> Result<Self, StartError> {
+        let (tell, heard) = mpsc::channel();
+        let is_begun = tell_signals(tell.clone())?;
         let directory = format::open(config)?;
         tell_disk(&directory);
         let shard_count = shard_count(config)?;
@@ -259,9 +262,9 @@ impl Node {
         let bells: Vec<Notify> = (0..shard_count).map(|_| Notify::new()).collect();
         let (inboxes, own_inboxes): (Vec<_>, Vec<_>) =
             bells.iter().map(|bell| inbox(bell.clone())).unzip();
+        is_begun.store(true, Ordering::SeqCst);
         let journal = start_journal(&directory, found.journal, &inboxes, shard_count)?;
         let links = start_links(config, &directory, peers, &inboxes)?;
-        let (tell, heard) = mpsc::channel();
         let driver = choose_driver(config);
         let common = Common {
             config,
@@ -273,7 +276,7 @@ impl Node {
             journal: journal.handle(),
             links: links.as_ref().map(LinkThreads::orders).unwrap_or_default(),
             started,
-            tell: tell.clone(),
+            tell,
         };
         let ends = Ends {
             bells,
@@ -284,8 +287,6 @@ impl Node {
         let threads = common.start_shards(ends, &mut found.groups)?;
         drop(common);
         let space = watch_space(config, &directory, &journal, &inboxes)?;
-        // From before it says that it is ready: who reads that may send the signal at once.
-        tell_signals(tell)?;
         let mut node = Self {
             space,
             links,
@@ -420,10 +421,22 @@ pub(crate) fn fatal(error: storage::Error) {
     process::exit(Exit::Failed.code());
 }
 
-fn tell_signals(tell: mpsc::Sender<Heard>) -> Result<(), StartError> {
+/// Tells of signals from now on. Until what it gives is set they end the process at once: however long it takes to
+/// read what is on the disk, nobody waits for anything of it.
+fn tell_signals(tell: mpsc::Sender<Heard>) -> Result<Arc<AtomicBool>, StartError> {
     let what = "wait for signals";
-    signals::on_stop(move |name| tell.send(Heard::Signal(name)).unwrap_or_default())
-        .map_err(|source| StartError::System { what, source })
+    let is_begun = Arc::new(AtomicBool::new(false));
+    let begun = Arc::clone(&is_begun);
+    let stop = move |name| {
+        if begun.load(Ordering::SeqCst) {
+            tell.send(Heard::Signal(name)).unwrap_or_default();
+        } else {
+            tracing::info!(signal = name, "stopped before anything was begun");
+            process::exit(Exit::Success.code());
+        }
+    };
+    signals::on_stop(stop).map_err(|source| StartError::System { what, source })?;
+    Ok(is_begun)
 }
 
 fn start_links(
