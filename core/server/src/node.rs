@@ -581,6 +581,8 @@ fn find(config: &Config, directory: &DataDirectory) -> Result<Found, StartError>
             group,
             problem: error.to_string(),
         })?;
+        // That a checkpoint is lost does not make a node new.
+        is_new &= !start.has_lost_checkpoint();
         start.recovered.nonce = random::id();
         groups.insert(group, start);
     }

@@ -2,7 +2,7 @@
 //! a session or a partition, nothing per request.
 
 use shard::Note;
-use wire::ShardId;
+use wire::{Op, ShardId};
 
 pub(crate) fn tell(shard: ShardId, note: &Note) {
     let shard = shard.0;
@@ -62,6 +62,7 @@ fn replica(group: u16, note: &vsr::Note) {
                 "prepare dropped: it was not part of the installed journal"
             );
         }
+        vsr::Note::CheckpointLost { op, is_bridged } => lost_checkpoint(group, *op, *is_bridged),
         vsr::Note::CheckpointWanted { op } => {
             tracing::info!(
                 group,
@@ -109,6 +110,20 @@ fn replica(group: u16, note: &vsr::Note) {
         | vsr::Note::RejoinUnanswered
         | vsr::Note::Rejoined { .. } => lost_disk(group, note),
     }
+}
+
+fn lost_checkpoint(group: u16, op: Op, is_bridged: bool) {
+    let what = if is_bridged {
+        "the journal leads there from an older one"
+    } else {
+        "that of another node takes its place, before the group takes part here"
+    };
+    tracing::error!(
+        group,
+        op = op.0,
+        "snapshot-{} is damaged or gone: {what}",
+        op.0
+    );
 }
 
 /// How a consensus group takes back a node that lost its disk.

@@ -194,7 +194,7 @@ impl ShardLoop {
         let (own, shard_count) = (seed.config.shard, seed.config.shard_count);
         let replica_count = seed.config.nodes.len();
         let replica_count = u8::try_from(replica_count).expect("a cluster has 1, 3 or 5 nodes");
-        let files = files_of(&seed.groups);
+        let files = files_of(&seed.groups, replica_count);
         let shard = Shard::new(seed.config, seed.groups, clock.now());
         let mut shard = shard.map_err(io::Error::other)?;
         if shard.is_out_of_service(ConsensusGroup::METADATA) {
@@ -551,11 +551,13 @@ fn tell_notes(own: ShardId, shard: &mut Shard) {
     }
 }
 
-/// The segments of each data group when its snapshot was taken.
-fn files_of(groups: &[GroupStart]) -> Vec<(ConsensusGroup, Vec<SegmentFile>)> {
-    let data = groups
-        .iter()
-        .filter(|start| start.group != ConsensusGroup::METADATA);
+/// The segments of each data group when its snapshot was taken. One of several touches nothing of a group whose newest
+/// snapshot is lost: much of it may be what another node is about to tell of.
+fn files_of(groups: &[GroupStart], replica_count: u8) -> Vec<(ConsensusGroup, Vec<SegmentFile>)> {
+    let data = groups.iter().filter(|start| {
+        let is_left_alone = replica_count > 1 && start.has_lost_checkpoint();
+        start.group != ConsensusGroup::METADATA && !is_left_alone
+    });
     data.map(|start| {
         let state = start.snapshot.as_ref().map(|snapshot| &snapshot.state);
         let files = match state {

@@ -32,6 +32,7 @@ impl GroupStart {
             Some(record) if !forgotten => Some(Superblock::decode(record.body)?),
             Some(_) | None => None,
         };
+        let snapshot = snapshot.filter(|it| is_of(superblock.as_ref(), it));
         let order = Order::of(&found.prepares, floor.unwrap_or_default());
         let rotten = found.rotten.iter().flat_map(|lost| lost_ops(lost, &order));
         let rotten = rotten.collect();
@@ -58,6 +59,24 @@ impl GroupStart {
             recovered,
         })
     }
+
+    /// Whether the snapshot of the newest checkpoint cannot be read, or is gone: there is an older one at the most.
+    /// The journal may lead on from there, or the checkpoint of another node takes its place. What is on the disk of
+    /// its state is not older, and neither deleted nor cut.
+    #[must_use]
+    pub fn has_lost_checkpoint(&self) -> bool {
+        let found = self.snapshot.as_ref().map(|it| it.checkpoint.op);
+        let superblock = self.recovered.superblock.as_ref();
+        superblock.is_some_and(|it| it.checkpoint.op > found.unwrap_or_default())
+    }
+}
+
+/// Whether a snapshot may be the one that the superblock names, or another one: under the number of that one
+/// there is one only.
+fn is_of(superblock: Option<&Superblock>, snapshot: &GroupSnapshot) -> bool {
+    let named = superblock.map(|superblock| superblock.checkpoint);
+    let checkpoint = &snapshot.checkpoint;
+    named.is_none_or(|it| it.op != checkpoint.op || it.checksum == checkpoint.checksum)
 }
 
 fn may_hold_any(damage: &Damage) -> bool {
@@ -133,9 +152,10 @@ mod tests {
     use wire::PrepareHeader;
 
     use super::{
-        Affected, ConsensusGroup, Damage, GroupScan, GroupStart, LostPrepares, Op, Rotten,
-        ScannedPrepare, Superblock, Verdict,
+        Affected, ConsensusGroup, Damage, GroupScan, GroupSnapshot, GroupStart, LostPrepares, Op,
+        Rotten, ScannedPrepare, Superblock, Verdict,
     };
+    use crate::StateSnapshot;
 
     const GROUP: ConsensusGroup = ConsensusGroup(3);
 
@@ -288,6 +308,42 @@ mod tests {
         assert_eq!(ops(in_order), [4]);
         let aside = vec![scanned(2), scanned(5), scanned(3)];
         assert_eq!(ops(aside), [1, 2, 3, 4, 5, 6]);
+    }
+
+    /// The older one, or none, is what the group starts from; and the node is no new one.
+    #[test]
+    fn snapshot_that_the_superblock_does_not_know_is_none() {
+        let start = |op, checksum| {
+            let mut scan = found();
+            let superblock = Superblock {
+                checkpoint: vsr::ChainPoint {
+                    op: Op(7),
+                    checksum: 5,
+                },
+                ..Superblock::default()
+            };
+            if let Some(record) = &mut scan.superblock {
+                record.body = superblock.encode();
+            }
+            let checkpoint = vsr::Checkpoint {
+                op: Op(op),
+                checksum,
+                ..vsr::Checkpoint::default()
+            };
+            let state = partition::DataGroup::new(partition::DataConfig::new(GROUP)).snapshot();
+            let snapshot = GroupSnapshot {
+                group: GROUP,
+                checkpoint,
+                state: StateSnapshot::Data(state),
+            };
+            let start = GroupStart::from_disk(GROUP, Some(snapshot), Some(scan), &[], false);
+            let start = start.unwrap();
+            (start.snapshot.is_some(), start.has_lost_checkpoint())
+        };
+        assert_eq!(start(7, 5), (true, false));
+        assert_eq!(start(8, 6), (true, false));
+        assert_eq!(start(7, 4), (false, true));
+        assert_eq!(start(6, 4), (true, true));
     }
 
     #[test]

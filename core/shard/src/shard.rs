@@ -306,14 +306,7 @@ impl Shard {
                     self.on_written(written);
                 }
             }
-            Input::CheckpointWanted { group } => match &mut self.metadata {
-                Some(host) if group == ConsensusGroup::METADATA => host.checkpoints.want(),
-                _ => {
-                    if let Some(host) = self.data.get_mut(&group) {
-                        host.checkpoints.want();
-                    }
-                }
-            },
+            Input::CheckpointWanted { group } => self.want_checkpoint(group),
             Input::Changed { through } => self.on_changed(through),
             Input::Read { ticket, result } => self.on_read(ticket, result.ok().as_ref()),
             Input::Flushed { ticket } => self.on_flushed(ticket),
@@ -391,6 +384,18 @@ impl Shard {
             projection: &self.projection,
         };
         (&mut self.polls, around)
+    }
+
+    /// A checkpoint of the group is taken as soon as there can be one.
+    pub(crate) fn want_checkpoint(&mut self, group: ConsensusGroup) {
+        match &mut self.metadata {
+            Some(host) if group == ConsensusGroup::METADATA => host.checkpoints.want(),
+            _ => {
+                if let Some(host) = self.data.get_mut(&group) {
+                    host.checkpoints.want();
+                }
+            }
+        }
     }
 
     /// Makes prepares of what is queued, begins checkpoints, and says what has changed.

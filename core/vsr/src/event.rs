@@ -283,6 +283,14 @@ pub enum Note {
         /// The last.
         last: Op,
     },
+    /// The newest checkpoint cannot be read any more. The journal leads there from an older one; if not, one of
+    /// another replica is fetched (V10).
+    CheckpointLost {
+        /// Its op.
+        op: Op,
+        /// Whether the journal leads there.
+        is_bridged: bool,
+    },
     /// What is missing here is in nobody's journal any more: a checkpoint is fetched (VRR §5.2).
     CheckpointWanted {
         /// It must contain this op.

@@ -68,6 +68,8 @@ pub enum Ignore {
     GoneUnwanted,
     /// A checkpoint is being fetched already.
     GoneRepeated,
+    /// The checkpoint that this replica has lost comes first.
+    CheckpointLacking,
     /// The primary has not applied what it inherited, leads no more, or has as much in flight as it takes.
     NotServing,
     /// The barrier that it asks for is prepared, and not committed yet.

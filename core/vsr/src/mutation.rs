@@ -24,6 +24,8 @@ pub(crate) const V9: bool = cfg!(feature = "mutation-v9");
 pub(crate) const V10: bool = cfg!(feature = "mutation-v10");
 /// What cannot be read is as good as never prepared.
 pub(crate) const V10_UNREADABLE: bool = cfg!(feature = "mutation-v10-unreadable");
+/// A replica that has lost its checkpoint goes on with an older one as if nothing had come after it.
+pub(crate) const V10_CHECKPOINT: bool = cfg!(feature = "mutation-v10-checkpoint");
 /// Any journal of the view ends the uncertainty of a head, also one that was sent before.
 pub(crate) const V11: bool = cfg!(feature = "mutation-v11");
 /// A prepare that cannot be read is nacked.

@@ -89,6 +89,9 @@ pub(crate) struct Chain {
     pub(crate) damaged: Option<Damaged>,
     /// A fault may hide the last prepares (V11).
     pub(crate) head_uncertain: bool,
+    /// The checkpoint that the superblock names, if only an older one can be read. With an uncertain head the
+    /// journal does not lead there from the older one.
+    pub(crate) lost: Option<ChainPoint>,
 }
 
 impl Checkpoint {
@@ -185,6 +188,7 @@ impl Recovered {
             older: Vec::new(),
             damaged: None,
             head_uncertain: false,
+            lost: None,
         })
     }
 }
@@ -193,7 +197,8 @@ impl Recovered {
     /// Of several replicas: the journal that was installed last, and what was prepared in its view since.
     /// The superblock names the last ops of the install, so that what was only laid aside for another view
     /// is not taken for part of it. Where a prepare cannot be read the journal ends, and what comes behind it
-    /// is damaged. With an uncertain head nothing above the checkpoint is kept: all of it is fetched.
+    /// is damaged. With an uncertain head nothing above the checkpoint is kept: all of it is fetched. So it is where
+    /// the checkpoint that the superblock names is lost, and the journal does not lead to it from an older one.
     pub(crate) fn chain_among_others(self, config: &Config) -> Result<Chain, OutOfService> {
         let superblock = self.superblock.ok_or(OutOfService::SuperblockMissing)?;
         let named = superblock.checkpoint;
@@ -201,13 +206,17 @@ impl Recovered {
         if checkpoint.op == named.op && checkpoint.checksum != named.checksum {
             return Err(OutOfService::CheckpointMissing { op: named.op });
         }
+        let lost = Some(named).filter(|named| named.op > checkpoint.op);
+        // What the journal may give up at any time leads nowhere.
+        let has_no_bridge = lost.is_some() && superblock.recyclable() > checkpoint.op;
         // What was lost since the journal was installed may have been the last ops of it.
         let is_lost = |before| before > superblock.since;
         if superblock.is_rejoining
             || self.head_uncertain
+            || has_no_bridge && !mutation::V10_CHECKPOINT
             || self.rotten_unbounded.is_some_and(is_lost)
         {
-            return Ok(Chain::without_head(superblock, checkpoint));
+            return Ok(Chain::without_head(superblock, checkpoint, lost));
         }
         let mut by_point = by_point(self.prepares, config)?;
         let base = checkpoint.anchor();
@@ -215,8 +224,8 @@ impl Recovered {
         let above = by_point.split_off(&(base.point.op.next(), 0));
         let rotten = Lost::new(&self.rotten, superblock.since);
         let above = JournalAbove::find(base, &superblock, above, &rotten)?;
-        if above.is_vague() {
-            return Ok(Chain::without_head(superblock, checkpoint));
+        if above.is_vague() || above.is_cut_off {
+            return Ok(Chain::without_head(superblock, checkpoint, lost));
         }
         Ok(Chain {
             superblock,
@@ -226,13 +235,18 @@ impl Recovered {
             older,
             damaged: above.damaged,
             head_uncertain: false,
+            lost,
         })
     }
 }
 
 impl Chain {
     /// Nothing above the checkpoint is kept.
-    const fn without_head(superblock: Superblock, checkpoint: Checkpoint) -> Self {
+    const fn without_head(
+        superblock: Superblock,
+        checkpoint: Checkpoint,
+        lost: Option<ChainPoint>,
+    ) -> Self {
         Self {
             superblock,
             checkpoint,
@@ -241,6 +255,7 @@ impl Chain {
             older: Vec::new(),
             damaged: None,
             head_uncertain: true,
+            lost,
         }
     }
 }
@@ -310,6 +325,8 @@ struct JournalAbove {
     damaged: Option<Damaged>,
     /// The ops of what belongs to neither.
     left_over: Vec<Op>,
+    /// It does not lead as far as the checkpoint that the superblock names.
+    is_cut_off: bool,
 }
 
 impl JournalAbove {
@@ -321,12 +338,12 @@ impl JournalAbove {
     ) -> Result<Self, OutOfService> {
         let mut known = installed(base.point.op, superblock);
         if is_contradicted(base.point, superblock, &above) {
-            if base.point.op <= superblock.checkpoint.op {
+            if base.point.op < superblock.checkpoint.op {
                 let op = base.point.op.next();
                 return Err(OutOfService::PrepareUnchained { op });
             }
-            // A checkpoint of another replica is here, and the superblock that installs it is not: what was
-            // in its way came to nothing.
+            // A checkpoint of another replica is here, which was installed without the head, or the superblock that
+            // installs it is not: what was in its way came to nothing.
             known.clear();
         }
         if superblock.view == superblock.log_view {
@@ -345,6 +362,15 @@ impl JournalAbove {
                 prepares,
                 left_over: damaged.left_over(),
                 damaged: None,
+                is_cut_off: false,
+            });
+        }
+        if head.point.op < superblock.checkpoint.op {
+            return Ok(Self {
+                prepares,
+                left_over: Vec::new(),
+                damaged: None,
+                is_cut_off: !mutation::V10_CHECKPOINT,
             });
         }
         if damaged.contradicts(head.point) {
@@ -360,6 +386,7 @@ impl JournalAbove {
             prepares,
             left_over: Vec::new(),
             damaged: Some(damaged).filter(|_| !mutation::V10_UNREADABLE),
+            is_cut_off: false,
         })
     }
 

@@ -56,6 +56,10 @@ impl Checkpoints {
         desk: &mut Desk,
         capture: impl FnOnce() -> (StateSnapshot, Vec<SegmentId>),
     ) {
+        // The one that was lost was reached again.
+        let lost = member.replica.lost_checkpoint();
+        self.wanted |= lost.is_some_and(|op| member.replica.commit_min() >= op)
+            && matches!(self.stage, Stage::Idle);
         // A group that has not recovered yet has nothing new, and will have: the journal asks only once.
         if !self.wanted || !matches!(self.stage, Stage::Idle) || !member.is_settled() {
             return;

@@ -129,6 +129,47 @@ fn node_that_was_away_for_long_takes_over_checkpoints() {
 }
 
 /// What was fetched and waits for its files is bounded, however slow they are.
+/// All of its snapshots are lost, which are newer than those of the others: these take new ones for it. Its files are
+/// left alone meanwhile, and it claims nothing.
+#[test]
+fn node_that_lost_its_snapshots_takes_over_those_of_others() {
+    let (mut cluster, mut admin) = with_topic();
+    work(&mut cluster, &mut admin, 1);
+    take_checkpoints(&mut cluster);
+    work(&mut cluster, &mut admin, 1);
+    cluster.pass(200);
+    for group in groups() {
+        let node = cluster.node(2);
+        let shards = u16::try_from(node.shards.len()).unwrap();
+        let shard = crate::shard_of_group(group, 3, shards);
+        node.feed(shard, Input::CheckpointWanted { group });
+    }
+    cluster.pass(200);
+    let newest = |cluster: &mut Cluster, node: u8| {
+        let snapshots = &cluster.disk(node).snapshots;
+        let ops = snapshots.values().map(|it| it.checkpoint.op);
+        ops.collect::<Vec<Op>>()
+    };
+    let lost = newest(&mut cluster, 2);
+    cluster.kill(2);
+    cluster.disk(2).snapshots.clear();
+    let before = newest(&mut cluster, 1);
+    assert!(before.iter().zip(&lost).all(|(other, own)| other < own));
+
+    cluster.start(2);
+    cluster.pass_until("the node has caught up", |cluster| caught_up(cluster, 2));
+    assert_eq!(installed(&mut cluster, 2).len(), groups().count());
+    assert!(
+        newest(&mut cluster, 2)
+            .iter()
+            .zip(&lost)
+            .all(|(now, own)| now >= own)
+    );
+    cluster.pass_until("leaders", |cluster| cluster.all_led());
+    assert_same_files(&mut cluster, 2, 1);
+    cluster.assert_equal();
+}
+
 #[test]
 fn no_more_is_fetched_than_the_files_take() {
     let (mut cluster, mut admin) = with_topic();

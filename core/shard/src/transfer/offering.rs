@@ -31,14 +31,21 @@ pub(crate) struct Offering {
 }
 
 impl Shard {
-    /// Another node asks for the newest snapshot.
+    /// Another node asks for the newest snapshot. If that is too old a newer one is taken.
     pub(super) fn offer(&mut self, to: ReplicaId, group: ConsensusGroup, at_least: Op) {
         let member = self.member(group);
         let Some(member) = member.filter(|member| !member.is_out_of_service()) else {
             return;
         };
         let op = member.snapshot;
-        if op < at_least || self.transfers.offering.reads.len() >= READS_MAX {
+        if op < at_least {
+            // One is taken, for when it is asked for again.
+            if member.replica.commit_min() >= at_least {
+                self.want_checkpoint(group);
+            }
+            return;
+        }
+        if self.transfers.offering.reads.len() >= READS_MAX {
             return;
         }
         let reading = Reading {
@@ -146,8 +153,8 @@ impl Shard {
             }
             (Some(part), Some(read)) if !read.bytes.is_empty() => part_of(part, read.bytes),
             (Some(part), Some(_) | None) => TransferMessage::Gone(part),
-            // Another one takes its place at this moment; who asks asks again.
-            (None, None) => return,
+            // Another one takes its place at this moment, or it is lost; who asks asks again.
+            (None, None) => return self.want_checkpoint(group),
         };
         send(&mut self.desk, to, group, message);
     }

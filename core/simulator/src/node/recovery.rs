@@ -119,12 +119,14 @@ impl Node {
         for group in Self::groups(scenario) {
             let snapshot = self.newest_snapshot(group);
             run.counts.snapshots_used += u64::from(snapshot.is_some());
-            self.find_fixes(group, snapshot.as_ref(), &mut fixes);
             let found = scanned.groups.remove(&group);
             let start = GroupStart::from_disk(group, snapshot, found, &scanned.damage, false);
             let start = start.map_err(|error| {
                 Refused(format!("superblock of consensus group {group}: {error}"))
             })?;
+            if scenario.replicas == 1 || !start.has_lost_checkpoint() {
+                self.find_fixes(group, start.snapshot.as_ref(), &mut fixes);
+            }
             starts.push(self.named(scenario, start));
         }
         self.find_unfinished(Directory::Journal, &mut fixes);

@@ -45,6 +45,7 @@ impl Replica {
             return;
         }
         self.checkpoints[usize::from(self.config.replica.0)] = point.op;
+        self.checkpoint_lost = self.checkpoint_lost.filter(|lost| *lost > point.op);
         let checkpoint_quorum = self.checkpoint_quorum();
         self.promises.set_checkpoint(point, checkpoint_quorum);
         self.write_superblock();

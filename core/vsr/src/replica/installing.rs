@@ -140,6 +140,9 @@ impl Replica {
     }
 
     fn ignore_start_view_in(&self, status: Status, message: &StartView) -> Option<Ignore> {
+        if self.lacks_checkpoint() {
+            return Some(Ignore::CheckpointLacking);
+        }
         let is_this_view = message.view == self.view;
         let is_asked = message.nonce == Some(self.nonce);
         // V13: whoever has forgotten its view does not know what is later.

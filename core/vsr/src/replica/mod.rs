@@ -30,6 +30,7 @@ mod choice;
 mod damage;
 mod installing;
 mod liveness;
+mod lost_checkpoint;
 mod normal;
 mod promises;
 mod read_index;
@@ -109,6 +110,8 @@ pub struct Replica {
     checkpoints: Vec<Op>,
     /// The checkpoint that is being written.
     checkpoint_begun: Option<ChainPoint>,
+    /// The newest one could not be read at the start, and none has taken its place.
+    checkpoint_lost: Option<Op>,
     repair: Repair,
     state_transfer: StateTransfer,
     /// Of a primary with backups.
@@ -406,6 +409,7 @@ impl Replica {
         assert!(self.applying <= self.commit_chained);
         assert!(self.commit_chained <= self.commit_max);
         assert!(self.commit_chained <= self.op());
+        assert!(self.checkpoint_op() <= self.commit_chained || self.lacks_checkpoint());
         assert!(self.promises.newest().view <= self.view);
         if self.commit_min() < self.op() {
             assert!(self.journal.prepare(self.commit_min().next()).is_some());

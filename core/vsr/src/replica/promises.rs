@@ -104,6 +104,16 @@ impl Promises {
         self.retain_suffix();
     }
 
+    /// Except that one that cannot be read any more is none: an older one takes its place, from which the journal
+    /// leads on. What is given up does not change.
+    pub(super) fn go_back(&mut self, checkpoint: ChainPoint) {
+        let recyclable = self.newest.recyclable();
+        self.newest.checkpoint = checkpoint;
+        assert!(
+            self.newest.recyclable() == recyclable || mutation::V10_CHECKPOINT || mutation::V15
+        );
+    }
+
     /// The superblock to be made durable, under a sequence number of its own.
     pub(super) fn write(&mut self) -> Superblock {
         self.newest.sequence += 1;

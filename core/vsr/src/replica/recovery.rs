@@ -79,6 +79,7 @@ impl Replica {
             older: _,
             damaged: _,
             head_uncertain: _,
+            lost: _,
         } = chain;
         let view = superblock.view;
         // The checkpoint that was read is the one to count on, whichever was written last.
@@ -146,7 +147,9 @@ impl Replica {
             replica.view_change.repeat.start(replica.now);
         }
         replica.commit_behind_head();
-        if found.op > named.op {
+        if let Some(lost) = chain.lost {
+            replica.replace_checkpoint(found, lost);
+        } else if found.op > named.op {
             replica.name_checkpoint(found);
         } else if !chain.head_uncertain {
             replica.take_part();
@@ -165,6 +168,12 @@ impl Replica {
             // The head is not known: what was promised of it stays.
             return self.write_superblock();
         }
+        self.take_part_from_checkpoint();
+    }
+
+    /// The checkpoint that the replica started from is not the one of its superblock on the disk. It takes part once
+    /// it is.
+    pub(super) fn take_part_from_checkpoint(&mut self) {
         let suffix = self.suffix();
         self.promises.begin_journal(self.last_op(), suffix);
         if self.leaves_view() {
@@ -238,6 +247,7 @@ impl Replica {
             rejoining: Rejoining::default(),
             checkpoints,
             checkpoint_begun: None,
+            checkpoint_lost: None,
             repair: Repair::new(),
             state_transfer: StateTransfer::default(),
             heartbeat: Timeout::stopped(HEARTBEAT_INTERVAL),

@@ -89,7 +89,7 @@ impl Replica {
         self.state_transfer.wanted = None;
     }
 
-    fn want_checkpoint(&mut self, op: Op, from: ReplicaId) {
+    pub(super) fn want_checkpoint(&mut self, op: Op, from: ReplicaId) {
         self.state_transfer.wanted = Some(op);
         self.repair.timeout.stop();
         self.note(Note::CheckpointWanted { op });
@@ -104,7 +104,8 @@ impl Replica {
         let point = checkpoint.anchor().point;
         let is_of_use = self.may_transfer()
             && self.state_transfer.installing.is_none()
-            && point.op > self.commit_chained;
+            && point.op > self.commit_chained
+            && self.replaces_lost(point);
         if !is_of_use || checkpoint.timestamp >= TIMESTAMP_MAX {
             return self.count_ignored(Ignore::CheckpointUnknown);
         }
@@ -137,6 +138,7 @@ impl Replica {
         self.client_sessions = checkpoint.client_sessions;
         self.barriers = checkpoint.barriers;
         self.checkpoint_begun = None;
+        self.checkpoint_lost = None;
         self.repair.stop();
         // Unless others are further on than that view, its journal goes on being fetched.
         let target = self.view_change.target.take();

@@ -94,7 +94,7 @@ impl Replica {
         match self.status {
             Status::OutOfService(why) => Some(Wait::Operator(why)),
             Status::Recovering | Status::StateTransfer => Some(Wait::Superblock { view }),
-            Status::RecoveringHead => Some(Wait::Head),
+            Status::RecoveringHead => Some(self.checkpoint_wait().unwrap_or(Wait::Head)),
             Status::ViewChange => Some(self.checkpoint_wait().unwrap_or(Wait::View { view })),
             Status::Normal if self.liveness.is_abdicated() => Some(Wait::Majority),
             Status::Normal if self.has_wish() => Some(Wait::Primary { view }),

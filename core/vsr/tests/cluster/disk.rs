@@ -50,6 +50,8 @@ pub(crate) struct Disk {
     pub(crate) checkpoint: Option<(Checkpoint, Vec<u128>)>,
     /// The one that was the newest before it.
     before_newest: Option<(Checkpoint, Vec<u128>)>,
+    /// The op of one that was lost, until there is one that contains it.
+    lost_checkpoint: Op,
     writing_prepares: VecDeque<Prepare>,
     writing_others: VecDeque<Write>,
     /// Its last prepares are lost, and it is known that they may be (V11).
@@ -127,6 +129,22 @@ impl Disk {
         }
     }
 
+    /// The newest one cannot be read any more, perhaps neither can the one before it.
+    pub(crate) fn lose_checkpoint(&mut self, random: &mut Random) {
+        self.lost_checkpoint = self.lost_checkpoint.max(self.checkpoint_op());
+        self.checkpoint = self.before_newest.take().filter(|_| random.percent(70));
+    }
+
+    /// Whether it has lost a checkpoint and has none that contains it.
+    pub(crate) fn lacks_checkpoint(&self) -> bool {
+        self.lost_checkpoint > self.checkpoint_op()
+    }
+
+    /// The last op that was in one of its checkpoints.
+    pub(crate) fn checkpoint_op_ever(&self) -> Op {
+        self.checkpoint_op().max(self.lost_checkpoint)
+    }
+
     /// The newest one is that of another replica, and of no use.
     pub(crate) fn forget_newest(&mut self) {
         self.checkpoint = self.before_newest.take();
@@ -153,7 +171,7 @@ impl Disk {
     }
 
     /// The last op that its checkpoint contains.
-    fn checkpoint_op(&self) -> Op {
+    pub(crate) fn checkpoint_op(&self) -> Op {
         let checkpoint = self.checkpoint.as_ref();
         checkpoint.map_or(Op(0), |(checkpoint, _)| checkpoint.op)
     }

@@ -50,6 +50,9 @@ pub(crate) struct Counts {
     pub(crate) undecided: u64,
     pub(crate) wiped: u64,
     pub(crate) rejoined: u64,
+    pub(crate) checkpoints_lost: u64,
+    pub(crate) bridged: u64,
+    pub(crate) not_bridged: u64,
 }
 
 impl Process {
@@ -96,6 +99,9 @@ impl Counts {
         self.undecided += other.undecided;
         self.wiped += other.wiped;
         self.rejoined += other.rejoined;
+        self.checkpoints_lost += other.checkpoints_lost;
+        self.bridged += other.bridged;
+        self.not_bridged += other.not_bridged;
     }
 }
 
@@ -171,6 +177,8 @@ pub(crate) struct Group {
     pub(crate) rots: bool,
     /// Whether disks are lost.
     pub(crate) loses_disks: bool,
+    /// Whether checkpoints are lost.
+    pub(crate) loses_checkpoints: bool,
     pub(crate) now: u64,
     /// What is committed, by op: whichever replica executed it first.
     committed: BTreeMap<Op, Committed>,
@@ -219,6 +227,7 @@ impl Group {
             loses_heads: false,
             rots: false,
             loses_disks: false,
+            loses_checkpoints: false,
             now: 1_000_000_000,
             committed: BTreeMap::new(),
             clients: Clients::new(),
@@ -448,6 +457,10 @@ impl Group {
             }
             Note::Barrier { op, .. } => self.execute(replica, op, SKIPPED, Timestamp(0)),
             Note::Rejoined { .. } => self.take_back(replica),
+            Note::CheckpointLost { is_bridged, .. } => {
+                self.counts.bridged += u64::from(is_bridged);
+                self.counts.not_bridged += u64::from(!is_bridged);
+            }
             Note::OutOfService(reason) => panic!("replica {replica} is out of service: {reason}"),
             _ => {}
         }

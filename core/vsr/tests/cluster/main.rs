@@ -159,6 +159,41 @@ fn run_without_disks(replica_count: u8) {
     }
 }
 
+/// Newest checkpoints are lost, and nothing else is wrong with the disks (V10).
+fn run_without_checkpoints(replica_count: u8) {
+    let seeds = seeds(50);
+    let mut counts = group::Counts::default();
+    for seed in seeds.clone() {
+        let mut group = Group::new(replica_count, Random::new(seed));
+        group.loses_checkpoints = true;
+        counts.add(&story::tell(group, seed));
+    }
+    let count = count_of(&seeds);
+    eprintln!("n = {replica_count}, {count} seeds: {counts:?}");
+    for (what, count, floor) in [
+        ("checkpoints lost", counts.checkpoints_lost, count),
+        ("journals that led there", counts.bridged, count / 2),
+        ("journals that did not", counts.not_bridged, count / 2),
+        ("ops committed", counts.committed, 20 * count),
+        ("minorities lost for good", counts.endured, count / 10),
+    ] {
+        assert!(
+            count >= floor,
+            "n = {replica_count}: {what}: {count}, at least {floor} expected"
+        );
+    }
+}
+
+#[test]
+fn three_replicas_that_lose_checkpoints() {
+    run_without_checkpoints(3);
+}
+
+#[test]
+fn five_replicas_that_lose_checkpoints() {
+    run_without_checkpoints(5);
+}
+
 #[test]
 fn three_replicas_that_lose_disks() {
     run_without_disks(3);

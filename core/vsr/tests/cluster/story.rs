@@ -47,7 +47,7 @@ impl Drop for Guard {
 /// How bad the network of this story is, and whether one disk is slow.
 fn set_out(group: &mut Group) {
     match group.random.below(10) {
-        _ if group.loses_disks => {}
+        _ if group.loses_disks || group.loses_checkpoints => {}
         0..=3 => group.loses_heads = true,
         4..=7 => group.rots = true,
         _ => {}
@@ -170,10 +170,11 @@ fn trouble(group: &mut Group) {
             group.members[usize::from(replica)].disk.stalled_until = until;
         }
         12 => set_clock(group, replica),
-        13 => group.handle(replica, Input::PrimaryLost),
         14 if group.loses_heads => lose_head(group, replica),
         14 if group.rots => rot(group, replica),
         14 if group.loses_disks => group.wipe(replica),
+        13 | 14 if group.loses_checkpoints => group.lose_checkpoint(replica),
+        13 => group.handle(replica, Input::PrimaryLost),
         // Whoever is away or behind has to do with a checkpoint.
         15 => (0..group.replica_count).for_each(|replica| group.checkpoint(replica)),
         _ => group.cut.clear(),
@@ -244,7 +245,7 @@ fn endure(group: &mut Group) {
     let mut afflicted: Vec<u8> = (0..group.replica_count)
         .filter(|it| {
             let disk = &group.members[usize::from(*it)].disk;
-            disk.is_head_uncertain || disk.is_suspect() || disk.is_lost
+            disk.is_head_uncertain || disk.is_suspect() || disk.is_lost || group.needs_others(*it)
         })
         .collect();
     let rest = usize::from(group.replica_count / 2).saturating_sub(afflicted.len());

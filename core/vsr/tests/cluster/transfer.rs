@@ -57,6 +57,10 @@ impl Group {
             && !self.cut.contains(&(replica, from))
             && !self.cut.contains(&(from, replica))
             && !self.random.percent(self.loss);
+        if is_reached && self.members[usize::from(from)].disk.checkpoint_op() < wanted {
+            // It takes one, if it can, for when it is asked again.
+            self.checkpoint(from);
+        }
         let offered = self.members[usize::from(from)].disk.checkpoint.clone();
         let offered = offered.filter(|(checkpoint, _)| is_reached && checkpoint.op >= wanted);
         let Some((checkpoint, state)) = offered else {
@@ -103,10 +107,8 @@ impl Group {
     pub(crate) fn check_recyclable(&self, superblock: &Superblock) {
         let recyclable = superblock.recyclable();
         // One that is lost was there when it was counted.
-        let has_it = |disk: &crate::disk::Disk| {
-            let op = disk.checkpoint.as_ref().map_or(Op(0), |(it, _)| it.op);
-            op >= recyclable || disk.is_new
-        };
+        let has_it =
+            |disk: &crate::disk::Disk| disk.checkpoint_op_ever() >= recyclable || disk.is_new;
         let holders = self.members.iter().filter(|it| has_it(&it.disk)).count();
         assert!(
             holders >= usize::from(quorum(self.replica_count)),

@@ -1,6 +1,7 @@
-//! Disks that are lost with all that is on them (V13).
+//! Disks that are lost with all that is on them (V13), and checkpoints that are (V10).
 
-use wire::{ReplicaId, View};
+use vsr::Status;
+use wire::{Op, ReplicaId, View};
 
 use crate::{disk::Disk, group::Group};
 
@@ -42,6 +43,38 @@ impl Group {
         self.counts.rejoined += 1;
         if self.random.percent(50) {
             self.repeat_vote(ReplicaId(replica));
+        }
+    }
+
+    /// Whether it has lost a checkpoint, and is no use to the others before it has another and knows its head.
+    pub(crate) fn needs_others(&self, replica: u8) -> bool {
+        let process = self.process(replica);
+        let is_without_head = |status| {
+            // While a checkpoint is being installed it is not told what comes after that.
+            matches!(status, Status::RecoveringHead | Status::StateTransfer)
+        };
+        process.is_some_and(|it| is_without_head(it.replica.status()))
+            || self.members[usize::from(replica)].disk.lacks_checkpoint()
+    }
+
+    /// It is killed, and its newest checkpoint is lost; of a minority at the most, until these have others.
+    pub(crate) fn lose_checkpoint(&mut self, replica: u8) {
+        let others = (0..self.replica_count).filter(|it| self.needs_others(*it));
+        let others = others.count();
+        let disk = &self.members[usize::from(replica)].disk;
+        let has_one = disk.checkpoint_op() > Op(0) && !disk.lacks_checkpoint();
+        if !has_one || others + 1 > usize::from(self.replica_count / 2) {
+            return;
+        }
+        if self.is_up(replica) {
+            self.crash(replica);
+        }
+        let disk = &mut self.members[usize::from(replica)].disk;
+        disk.lose_checkpoint(&mut self.random);
+        self.counts.checkpoints_lost += 1;
+        self.trace(|| format!("{replica} has lost its checkpoint"));
+        if self.random.percent(70) {
+            self.start(replica);
         }
     }
 }

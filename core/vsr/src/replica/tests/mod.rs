@@ -20,6 +20,7 @@ mod choice;
 mod damage;
 mod installing;
 mod liveness;
+mod lost_checkpoint;
 mod memory;
 mod messages;
 mod normal;

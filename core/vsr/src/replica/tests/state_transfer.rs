@@ -316,14 +316,6 @@ fn restart_finds_a_checkpoint_that_was_not_installed_yet() {
         assert!(effects.contains(&Effect::Note(note)), "{effects:?}");
         assert_eq!(backup.replica.commit_min(), op);
     }
-    // Where the superblock names the checkpoint, ops that do not follow from it are damage.
-    let mut recovered = disk_between(0, 4, &own);
-    recovered.checkpoint = Some(checkpoint_at(&committed));
-    if let Some(superblock) = &mut recovered.superblock {
-        superblock.checkpoint = point(&committed);
-    }
-    let (backup, _) = Fixture::starting(config(0, 3), recovered);
-    assert!(matches!(backup.replica.status(), Status::OutOfService(_)));
 }
 
 /// V11: what was promised of the lost head stays promised.
