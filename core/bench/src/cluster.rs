@@ -1,12 +1,17 @@
 //! Three nodes on this machine, for what is measured of a cluster.
 
 use std::{
-    net::{SocketAddr, TcpListener},
+    io,
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
+    os::fd::OwnedFd,
     process::{Command, Stdio},
     time::Instant,
 };
 
-use rustix::process::Signal;
+use rustix::{
+    net::{AddressFamily, SocketType, bind, getsockname, socket, sockopt::set_socket_reuseaddr},
+    process::Signal,
+};
 
 use crate::{
     error::{During, Error},
@@ -26,6 +31,8 @@ pub(crate) struct Cluster {
     launches: Vec<Launch>,
     addresses: Vec<SocketAddr>,
     processes: Vec<Option<ServerProcess>>,
+    /// Hold the ports of the nodes.
+    _ports: Vec<OwnedFd>,
 }
 
 impl Cluster {
@@ -34,7 +41,9 @@ impl Cluster {
     /// # Errors
     /// As [`ServerProcess::start`].
     pub(crate) fn start(launch: &Launch) -> Result<(Self, Startup), Error> {
-        let found = free_addresses(2 * NODES)?;
+        let found = (0..2 * NODES).map(|_| hold_port());
+        let found = found.collect::<Result<Vec<_>, _>>()?;
+        let (ports, found): (Vec<OwnedFd>, Vec<SocketAddr>) = found.into_iter().unzip();
         let (addresses, peers) = found.split_at(NODES);
         let node = |id: usize| format!("{id} {} {}", addresses[id], peers[id]);
         let nodes = (0..NODES).map(node).collect::<Vec<_>>().join(", ");
@@ -53,6 +62,7 @@ impl Cluster {
             launches: (0..NODES).map(launch_of).collect(),
             addresses: addresses.to_vec(),
             processes: Vec::new(),
+            _ports: ports,
         };
         for launch in &cluster.launches {
             prepare(launch, "format")?;
@@ -191,13 +201,16 @@ fn prepare(launch: &Launch, command: &str) -> Result<(), Error> {
     )))
 }
 
-/// Different ones, so that all are held until the last is found.
-fn free_addresses(count: usize) -> Result<Vec<SocketAddr>, Error> {
-    let listeners = (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0)));
-    let listeners = listeners.collect::<Result<Vec<_>, _>>();
-    let listeners = listeners.during("find a free port")?;
-    let addresses = listeners.iter().map(TcpListener::local_addr);
-    addresses
-        .collect::<Result<_, _>>()
-        .during("find a free port")
+/// A port that the kernel gives to nobody else while it is held: bound, and never listened on. A node that is killed
+/// finds it free again, whatever connections others make meanwhile.
+fn hold_port() -> Result<(OwnedFd, SocketAddr), Error> {
+    let find = || {
+        let held = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        // Whoever says so, too, may listen there as long as this one does not.
+        set_socket_reuseaddr(&held, true)?;
+        bind(&held, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+        let address = SocketAddr::try_from(getsockname(&held)?)?;
+        Ok::<_, io::Error>((held, address))
+    };
+    find().during("find a free port")
 }
