@@ -82,6 +82,9 @@ const KINDS: &[(&str, LeaveOut)] = &[
         it.peers.rot = 0;
         it.peers.rot_segments = 0;
     }),
+    ("slow-disks", |it| it.disks.slow = 0),
+    ("failing-disks", |it| it.disks.fail = 0),
+    ("failing-reads", |it| it.disks.fail_reads = 0),
     ("stops", |it| it.faults.stop = 0),
     ("garbage", |it| it.faults.garble = 0),
     ("jumps", |it| it.faults.jump = 0),

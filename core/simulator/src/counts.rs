@@ -45,6 +45,14 @@ counts! {
     frames_torn,
     /// Bits flipped by rot.
     bits_rotten,
+    /// Disks that were slow for a while.
+    slow_disks,
+    /// Writes that failed, and with them a process.
+    writes_failed,
+    /// Flushes that failed, and with them a process.
+    flushes_failed,
+    /// Reads that failed.
+    reads_failed,
     /// Journals of groups found damaged.
     journals_damaged,
     /// Prepares repaired by a copy of another node.

@@ -114,6 +114,12 @@ pub(crate) enum Fault {
     Garble,
     /// Bits flip on the disk.
     Rot,
+    /// A disk is slow for a while.
+    SlowDisk,
+    /// A write or a flush fails.
+    FailingDisk,
+    /// Reads fail for a while.
+    FailingReads,
     /// No more faults.
     End,
 }

@@ -21,6 +21,12 @@ impl Random {
         Self::new(self.number())
     }
 
+    /// A generator of its own that takes nothing from this one: what is added moves nothing that was there before.
+    pub(crate) fn aside(&self, salt: u64) -> Self {
+        let mut beside = self.clone();
+        Self::new(beside.number() ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
     /// The next number.
     pub(crate) fn number(&mut self) -> u64 {
         let [a, b, c, d] = &mut self.state;

@@ -1,4 +1,4 @@
-//! Bits of journals and segments flip while their nodes are down.
+//! Bits of journals and segments flip while their nodes are down, or their sectors cannot be read any more.
 //!
 //! They do so on fewer nodes than make a quorum, always the same ones: then whatever was acknowledged has a
 //! copy that can be read, and of what has none enough others can say that they never had it (V12). Never on two
@@ -49,7 +49,7 @@ impl Rot {
         }
         self.at_an_edge |= is_at_edge;
         self.flipped.push((inode, position));
-        disk.flip(inode, position, u8::try_from(random.below(8)).unwrap_or(0));
+        damage(disk, random, inode, position);
         run.counts.bits_rotten += 1;
         run.note(&[13, node.id as u64, position], || {
             format!("rot: a bit of node {}'s journal at {position}", node.id)
@@ -78,12 +78,20 @@ pub(crate) fn strike_segment(node: &mut Node, run: &mut Run, random: &mut Random
     if random.chance(300) {
         disk.set_size(inode, position);
     } else {
-        disk.flip(inode, position, u8::try_from(random.below(8)).unwrap_or(0));
+        damage(disk, random, inode, position);
     }
     run.counts.bits_rotten += 1;
     run.note(&[14, node.id as u64, position], || {
         format!("rot: node {}'s {name} at {position}", node.id)
     });
+}
+
+/// A bit of this byte flips, or its sector cannot be read any more.
+fn damage(disk: &mut Disk, random: &mut Random, inode: Inode, position: u64) {
+    match random.chance(300) {
+        true => disk.spoil(inode, position),
+        false => disk.flip(inode, position, u8::try_from(random.below(8)).unwrap_or(0)),
+    }
 }
 
 /// The flushed ranges of a file, as first and last byte, without the zeros that it was filled with.

@@ -49,6 +49,7 @@ pub(crate) struct Scenario {
     pub(crate) latency: Latency,
     pub(crate) faults: FaultPlan,
     pub(crate) peers: PeerFaults,
+    pub(crate) disks: DiskFaults,
     pub(crate) clients: Vec<ClientKind>,
     /// Those of them that never come, by their place.
     pub(crate) absent: BTreeSet<usize>,
@@ -125,6 +126,17 @@ pub(crate) struct PeerFaults {
     pub(crate) rot_segments: u64,
 }
 
+/// What happens to disks beside rot: mean nanoseconds between two of a kind, 0 for never.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DiskFaults {
+    /// A disk is slow for a while.
+    pub(crate) slow: u64,
+    /// A write or a flush fails.
+    pub(crate) fail: u64,
+    /// Reads fail for a while, on a minority of nodes.
+    pub(crate) fail_reads: u64,
+}
+
 /// What a client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientKind {
@@ -157,6 +169,16 @@ impl Scenario {
         usize::from(self.replicas) / 2
     }
 
+    /// Whether segments of those may rot, or reads of them fail.
+    pub(crate) const fn segments_may_rot(&self) -> bool {
+        self.peers.rot_segments > 0 || self.disks.fail_reads > 0
+    }
+
+    /// Whether a write may be torn, be it by a power failure or a disk that fails.
+    pub(crate) const fn tears(&self) -> bool {
+        self.faults.power > 0 || self.disks.fail > 0
+    }
+
     /// The node that takes clients at an address.
     pub(crate) fn node_at(&self, address: &str) -> Option<usize> {
         let node = (0..self.replicas).find(|node| address_of(*node) == address)?;
@@ -180,6 +202,7 @@ impl Scenario {
         self.journal.checkpoint_at = self.journal.live_max;
         self.faults.rot = None;
         self.faults.stop = 0;
+        self.disks.fail_reads = *random.aside(21).pick(&[0, 0, 500]) * MILLISECOND;
         // What these draw moves nothing else.
         let mut garbles = random.clone().fork();
         let mut absences = garbles.clone().fork();
@@ -225,6 +248,7 @@ impl Scenario {
             clients_max: u32_between(random, 6, 40),
             latency: latency(random),
             faults: fault_plan(random, work_until),
+            disks: disk_faults(&mut random.aside(20)),
             clients: clients(random),
             absent: BTreeSet::new(),
             work_until,
@@ -363,6 +387,14 @@ fn fault_plan(random: &mut Random, work_until: u64) -> FaultPlan {
         garble: *random.pick(&[0, 300]) * MILLISECOND,
         rot,
         drift: *random.pick(&[0, 100, 20_000]),
+    }
+}
+
+fn disk_faults(random: &mut Random) -> DiskFaults {
+    DiskFaults {
+        slow: *random.pick(&[0, 0, 700, 2_000]) * MILLISECOND,
+        fail: *random.pick(&[0, 0, 1_500]) * MILLISECOND,
+        fail_reads: 0,
     }
 }
 

@@ -268,7 +268,7 @@ impl Checks {
             Note::Damaged { .. } => {
                 run.counts.partitions_damaged += 1;
                 // The others have it, so nothing is excused.
-                let is_mended = scenario.peers.rot_segments > 0 && node < scenario.rotting();
+                let is_mended = scenario.segments_may_rot() && node < scenario.rotting();
                 if !is_mended {
                     self.name_damage(run, rotten, note);
                 }

@@ -1,6 +1,6 @@
 //! The bytes of one file: what a process sees, what survives.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
@@ -15,6 +15,10 @@ pub(super) struct File {
     current: Vec<u8>,
     /// The changes from one to the other, oldest first.
     pending: VecDeque<(u64, Change)>,
+    /// A flush has failed, and a process sees what it was to write, as if it were there.
+    lies: bool,
+    /// Bytes whose sector cannot be read until it is written again.
+    unreadable: BTreeSet<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -36,6 +40,9 @@ impl File {
 
     pub(super) fn write(&mut self, number: u64, position: u64, bytes: Bytes) {
         let position = index(position);
+        let end = position + bytes.len();
+        self.unreadable
+            .retain(|spoiled| !(position..end).contains(spoiled));
         self.change(number, Change::Write { position, bytes });
     }
 
@@ -56,6 +63,9 @@ impl File {
 
     pub(super) fn lose_power(&mut self, random: &mut Random, sector: usize) {
         if self.pending.is_empty() {
+            if std::mem::take(&mut self.lies) {
+                self.current.clone_from(&self.durable);
+            }
             return;
         }
         match random.below(5) {
@@ -66,6 +76,17 @@ impl File {
         }
         self.current.clone_from(&self.durable);
         self.pending.clear();
+    }
+
+    /// A flush has failed. Of what it was to write anything is on the disk, and nothing of it will be written any
+    /// more. What a process sees is what is there, or what it has written: the page cache lies (V18).
+    pub(super) fn fail_flush(&mut self, random: &mut Random, sector: usize) {
+        let written = self.current.clone();
+        self.lose_power(random, sector);
+        if random.chance(500) {
+            self.current = written;
+            self.lies = true;
+        }
     }
 
     /// The first changes survive, and some sectors of the next one.
@@ -151,6 +172,20 @@ impl File {
             ranges.push((from as u64, end as u64));
         }
         ranges
+    }
+
+    /// The sector with this byte cannot be read from now on.
+    pub(super) fn spoil(&mut self, position: u64) {
+        self.unreadable.insert(index(position));
+    }
+
+    /// Where in a range the first byte is whose sector, of so many bytes, cannot be read.
+    pub(super) fn unreadable(&self, position: u64, length: u64, sector: usize) -> Option<u64> {
+        let (from, to) = (index(position), index(position.saturating_add(length)));
+        let from_sector = from / sector * sector;
+        let mut spoiled = self.unreadable.iter();
+        let found = spoiled.find(|at| (from_sector..to).contains(&(**at / sector * sector)))?;
+        Some((found / sector * sector).max(from) as u64)
     }
 
     pub(super) fn flip(&mut self, position: u64, bit: u8) {

@@ -124,6 +124,22 @@ impl Disk {
         self.file(inode).read(position, length)
     }
 
+    /// Reads a range as a process does; where in it something cannot be read, if that is so.
+    pub(crate) fn try_read(&self, inode: Inode, position: u64, length: u64) -> Result<Bytes, u64> {
+        let file = self.file(inode);
+        match file.unreadable(position, length, self.sector) {
+            Some(at) => Err(at),
+            None => Ok(file.read(position, length)),
+        }
+    }
+
+    /// The sector with this byte cannot be read until it is written.
+    pub(crate) fn spoil(&mut self, inode: Inode, position: u64) {
+        if let Some(file) = self.files.get_mut(&inode) {
+            file.spoil(position);
+        }
+    }
+
     /// Writes a range; the file grows as needed. A file that is gone meanwhile is written all the same.
     pub(crate) fn write(&mut self, inode: Inode, position: u64, bytes: Bytes) {
         self.changes += 1;
@@ -131,6 +147,14 @@ impl Disk {
         if let Some(file) = self.files.get_mut(&inode) {
             file.write(change, position, bytes);
         }
+    }
+
+    /// Writes the whole sectors with which a range begins.
+    pub(crate) fn write_beginning(&mut self, inode: Inode, position: u64, bytes: &Bytes) {
+        let end = position + bytes.len() as u64;
+        let whole = (end - end % self.sector as u64).saturating_sub(position);
+        let whole = usize::try_from(whole).unwrap_or(0);
+        self.write(inode, position, bytes.slice(..whole));
     }
 
     /// Cuts a file, or extends it by zeros.
@@ -172,6 +196,13 @@ impl Disk {
     pub(crate) fn flushed(&mut self, inode: Inode, mark: Mark) {
         if let Some(file) = self.files.get_mut(&inode) {
             file.flushed(mark.0);
+        }
+    }
+
+    /// A flush of a file fails: see [`File::fail_flush`].
+    pub(crate) fn fail_flush(&mut self, inode: Inode, random: &mut Random) {
+        if let Some(file) = self.files.get_mut(&inode) {
+            file.fail_flush(random, self.sector);
         }
     }
 

@@ -116,6 +116,50 @@ fn cut_may_be_undone_until_it_is_flushed() {
 }
 
 #[test]
+fn sector_that_cannot_be_read_can_be_again_when_it_is_written() {
+    let (mut disk, inode) = prepared(2048);
+    disk.spoil(inode, 700);
+    assert_eq!(disk.try_read(inode, 0, 2048), Err(512));
+    assert_eq!(disk.try_read(inode, 600, 10), Err(600));
+    assert_eq!(disk.try_read(inode, 0, 512), Ok(filled(0, 512)));
+    assert_eq!(disk.try_read(inode, 1024, 4000), Ok(filled(0, 1024)));
+    disk.write(inode, 1024, filled(1, 8));
+    assert_eq!(disk.try_read(inode, 1000, 100), Err(1000));
+    disk.write(inode, 512, filled(1, 512));
+    assert_eq!(disk.try_read(inode, 1000, 10), Ok(filled(1, 10)));
+}
+
+/// V18: whoever goes on after a failed flush believes what is not on the disk.
+#[test]
+fn failed_flush_leaves_what_no_later_flush_writes() {
+    let (mut lied, mut dropped) = (false, false);
+    for seed in 0..100 {
+        let (mut disk, inode) = prepared(1024);
+        let random = &mut Random::new(seed);
+        disk.write(inode, 0, filled(1, 1024));
+        disk.fail_flush(inode, random);
+        let seen = content(&disk, path(1)).unwrap();
+        disk.flushed(inode, disk.mark());
+        disk.lose_power(random);
+        let left = content(&disk, path(1)).unwrap();
+        lied |= seen == filled(1, 1024) && left != seen;
+        dropped |= seen == filled(0, 1024);
+    }
+    assert!(lied, "the page cache tells what is not on the disk");
+    assert!(dropped, "what was written is gone at once");
+}
+
+#[test]
+fn write_that_fails_has_written_whole_sectors() {
+    let (mut disk, inode) = prepared(2048);
+    disk.write_beginning(inode, 0, &filled(1, 700));
+    disk.write_beginning(inode, 1024, &filled(1, 511));
+    let content = content(&disk, path(1)).unwrap();
+    assert_eq!(content[..512], filled(1, 512));
+    assert_eq!(content[512..], filled(0, 1536));
+}
+
+#[test]
 fn rot_hits_what_is_flushed_only() {
     let (mut disk, inode) = prepared(2048);
     disk.write(inode, 512, filled(1, 512));

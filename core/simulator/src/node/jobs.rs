@@ -196,10 +196,7 @@ impl Job {
                 position,
                 length,
             } => {
-                let result = match machine.disk.find(path) {
-                    Some(inode) => Ok(machine.disk.read(inode, position, length)),
-                    None => Err(format!("{path} does not exist")),
-                };
+                let result = machine.read(path, position, length);
                 Outcome::Shard(shard, shard::Input::Read { ticket, result })
             }
             Self::ReadSnapshot {
@@ -220,10 +217,10 @@ impl Job {
                 mark,
             } => {
                 for inode in inodes {
-                    machine.disk.flushed(inode, mark);
+                    machine.flushed(inode, mark);
                 }
                 for directory in directories {
-                    machine.disk.flushed_directory(directory, mark);
+                    machine.flushed_directory(directory, mark);
                 }
                 Outcome::Shard(shard, shard::Input::Flushed { ticket })
             }
@@ -236,7 +233,7 @@ impl Job {
             } => step_snapshot(machine, (shard, group, op), bytes, step),
             Self::JournalFlush { inode, mark } => {
                 if let Some(inode) = inode {
-                    machine.disk.flushed(inode, mark);
+                    machine.flushed(inode, mark);
                 }
                 Outcome::Journal(journal::Input::Flushed)
             }
@@ -255,10 +252,9 @@ impl Job {
                 position,
                 length,
             } => {
-                let inode = machine.disk.find(Path::journal(file));
-                let bytes = inode
-                    .map(|inode| machine.disk.read(inode, position, u64::from(length)))
-                    .unwrap_or_default();
+                let read = machine.read(Path::journal(file), position, u64::from(length));
+                // What cannot be read is told as such; the journal knows what that means.
+                let bytes = read.unwrap_or_default();
                 Outcome::Journal(journal::Input::Read {
                     file,
                     position,
@@ -270,13 +266,13 @@ impl Job {
 }
 
 fn read_snapshot(
-    machine: &Machine<'_>,
+    machine: &mut Machine<'_>,
     path: Path,
     (position, length): (u64, u64),
 ) -> Option<SnapshotPart> {
     let inode = machine.disk.find(path)?;
     let size = machine.disk.size(inode);
-    let body = snapshot::body(&machine.disk.read(inode, 0, size))?;
+    let body = snapshot::body(&machine.read(path, 0, size).ok()?)?;
     let size = body.len() as u64;
     let index = |position: u64| usize::try_from(position.min(size)).expect("it is in memory");
     let bytes = body.slice(index(position)..index(position.saturating_add(length)));
@@ -299,14 +295,14 @@ fn carry_out(machine: &mut Machine<'_>, change: SegmentChange) {
             let mut at = position;
             for part in parts {
                 let size = part.len() as u64;
-                machine.disk.write(inode, at, part);
+                machine.write(inode, at, part);
                 at += size;
             }
         }
         SegmentChange::WriteIndex { segment, bytes } => {
             let inode = machine.disk.open(Path::segment(segment, FileKind::Index));
             machine.disk.set_size(inode, 0);
-            machine.disk.write(inode, 0, bytes);
+            machine.write(inode, 0, bytes);
         }
         SegmentChange::Delete { segment } => {
             for kind in [FileKind::Segment, FileKind::Index] {
@@ -406,16 +402,16 @@ fn make_file(
     match step {
         FileStep::Write => {
             let inode = machine.disk.open(unfinished);
-            machine.disk.write(inode, 0, bytes.slice(..half));
+            machine.write(inode, 0, bytes.slice(..half));
             Some((FileStep::WriteRest(inode), write))
         }
         FileStep::WriteRest(inode) => {
-            machine.disk.write(inode, half as u64, bytes.slice(half..));
+            machine.write(inode, half as u64, bytes.slice(half..));
             let mark = machine.disk.mark();
             Some((FileStep::Flush(inode, mark), flush))
         }
         FileStep::Flush(inode, mark) => {
-            machine.disk.flushed(inode, mark);
+            machine.flushed(inode, mark);
             Some((FileStep::Rename, write))
         }
         FileStep::Rename => {
@@ -427,7 +423,7 @@ fn make_file(
             Some((FileStep::FlushName(mark), flush))
         }
         FileStep::FlushName(mark) => {
-            machine.disk.flushed_directory(finished.directory, mark);
+            machine.flushed_directory(finished.directory, mark);
             None
         }
     }

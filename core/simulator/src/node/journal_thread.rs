@@ -128,7 +128,7 @@ impl JournalThread {
                     format!("journal: write {size} bytes at {}:{position}", file.0)
                 });
                 let inode = machine.disk.open(Path::journal(file));
-                machine.disk.write(inode, position, bytes);
+                machine.write(inode, position, bytes);
             }
             Effect::Zero {
                 file,
@@ -138,7 +138,7 @@ impl JournalThread {
                 let inode = machine.disk.open(Path::journal(file));
                 let size = usize::try_from(length).expect("a simulated file fits the memory");
                 let zeros = Bytes::from(vec![0; size]);
-                machine.disk.write(inode, position, zeros);
+                machine.write(inode, position, zeros);
             }
             Effect::Flush { file } => {
                 self.flushing = true;

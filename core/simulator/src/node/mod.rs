@@ -5,6 +5,7 @@ mod journal_thread;
 mod process;
 mod recovery;
 mod snapshot;
+mod trouble;
 
 use wire::{ConsensusGroup, Op, ReplicaId};
 
@@ -22,6 +23,7 @@ pub(crate) use self::{
     jobs::JobId,
     process::{Process, RunningEvent, Thread},
     recovery::{Recovery, RecoveryEvent, RecoveryStep, Refused},
+    trouble::{Failing, Trouble},
 };
 
 /// One node of the cluster.
@@ -30,6 +32,8 @@ pub(crate) struct Node {
     pub(crate) id: usize,
     pub(crate) replica: ReplicaId,
     pub(crate) disk: Disk,
+    /// What is wrong with the disk at the moment.
+    pub(crate) trouble: Trouble,
     pub(crate) clock: Clock,
     pub(crate) state: State,
     /// Counts starts, so that what belongs to an earlier process is recognised.
@@ -63,6 +67,7 @@ impl Node {
             id,
             replica: ReplicaId(u8::try_from(id).expect("a cluster has few nodes")),
             disk: Disk::new(scenario.sector),
+            trouble: Trouble::default(),
             clock: Clock::new(0, drift),
             state: State::Down,
             boot: 0,
@@ -103,6 +108,7 @@ impl Node {
         }
         self.state = State::Down;
         self.dies_after = None;
+        self.trouble.forget_failure();
         if power {
             run.counts.power_failures += 1;
             self.disk.lose_power(&mut self.random);
@@ -220,6 +226,7 @@ impl Node {
 pub(crate) struct Machine<'a> {
     pub(crate) run: &'a mut Run,
     pub(crate) disk: &'a mut Disk,
+    pub(crate) trouble: &'a mut Trouble,
     pub(crate) random: &'a mut Random,
     pub(crate) latency: Latency,
     pub(crate) node: usize,

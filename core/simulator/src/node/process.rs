@@ -200,10 +200,11 @@ impl Node {
             return;
         };
         let machine = &mut Machine {
+            latency: self.trouble.latency(scenario.latency, run.now),
             run,
             disk: &mut self.disk,
+            trouble: &mut self.trouble,
             random: &mut self.random,
-            latency: scenario.latency,
             node,
             boot,
         };
@@ -222,10 +223,11 @@ impl Node {
             return;
         };
         let machine = &mut Machine {
+            latency: self.trouble.latency(scenario.latency, run.now),
             run,
             disk: &mut self.disk,
+            trouble: &mut self.trouble,
             random: &mut self.random,
-            latency: scenario.latency,
             node,
             boot,
         };

@@ -21,6 +21,9 @@ use crate::{
     scenario::Scenario,
 };
 
+/// Bytes that are given up where something cannot be read.
+const UNREADABLE: u64 = 4096;
+
 /// A start that is under way.
 #[derive(Debug)]
 pub(crate) struct Recovery {
@@ -102,7 +105,7 @@ impl Node {
     }
 
     fn read_all(&mut self, run: &mut Run, scenario: &Scenario) -> Result<(), Refused> {
-        let mut scanned = self.scan(scenario);
+        let mut scanned = self.scan(run, scenario);
         for damage in &scanned.damage {
             run.counts.frames_torn += u64::from(damage.verdict == Verdict::Torn);
             run.note(&[6, damage.sequence, damage.position], || {
@@ -149,7 +152,7 @@ impl Node {
         start
     }
 
-    fn scan(&mut self, scenario: &Scenario) -> Scanned {
+    fn scan(&mut self, run: &mut Run, scenario: &Scenario) -> Scanned {
         let mut files = Vec::new();
         for (name, inode) in self.disk.list(Directory::Journal) {
             if let Name::Journal(file) = name {
@@ -166,7 +169,16 @@ impl Node {
                 true => wanted.length,
                 false => self.random.between(1, wanted.length),
             };
-            scan.supply(&self.disk.read(inode, wanted.position, length));
+            match self.disk.try_read(inode, wanted.position, length) {
+                Ok(bytes) => scan.supply(&bytes),
+                Err(at) if at > wanted.position => {
+                    scan.supply(&self.disk.read(inode, wanted.position, at - wanted.position));
+                }
+                Err(_) => {
+                    run.counts.reads_failed += 1;
+                    scan.supply_unreadable(wanted.length.min(UNREADABLE));
+                }
+            }
         }
         scan.finish(Uncertain::Keep)
     }
@@ -283,10 +295,11 @@ impl Node {
             return;
         };
         let machine = &mut Machine {
+            latency: self.trouble.latency(scenario.latency, run.now),
             run,
             disk: &mut self.disk,
+            trouble: &mut self.trouble,
             random: &mut self.random,
-            latency: scenario.latency,
             node,
             boot,
         };
@@ -327,10 +340,11 @@ impl Node {
             (thread, jobs),
         );
         let machine = &mut Machine {
+            latency: self.trouble.latency(scenario.latency, run.now),
             run,
             disk: &mut self.disk,
+            trouble: &mut self.trouble,
             random: &mut self.random,
-            latency: scenario.latency,
             node: self.id,
             boot: self.boot,
         };

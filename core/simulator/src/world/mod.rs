@@ -1,5 +1,7 @@
 //! A whole run: nodes, clients, network, faults and checks, from one seed.
 
+mod disks;
+
 use std::collections::BTreeMap;
 
 use ::wire::{Attach, Command, ConsensusGroup, FrameHeader, Request};
@@ -17,7 +19,7 @@ use crate::{
     peers::Peers,
     random::Random,
     report::Report,
-    rot::{self, Rot},
+    rot::Rot,
     run::{MILLISECOND, Run, SECOND},
     scenario::Scenario,
 };
@@ -55,6 +57,9 @@ const FAULTS: [Fault; 9] = [
     Fault::Rot,
     Fault::Checkpoint,
 ];
+
+/// The same of disks; what they draw moves none of the others.
+const DISK_FAULTS: [Fault; 3] = [Fault::SlowDisk, Fault::FailingDisk, Fault::FailingReads];
 
 /// A whole run.
 #[derive(Debug)]
@@ -121,12 +126,14 @@ impl World {
         let clients = Clients::new(&mut run, &scenario, &mut random);
         let checks = Checks::new(&scenario);
         let peers = Peers::new(&scenario, &mut random);
-        let fault_randoms = FAULTS.map(|fault| (fault, random.fork()));
+        let mut fault_randoms = BTreeMap::from(FAULTS.map(|fault| (fault, random.fork())));
+        let of_disks = DISK_FAULTS.iter().zip(1..);
+        fault_randoms.extend(of_disks.map(|(fault, salt)| (*fault, random.aside(salt))));
         Self {
             seed,
             run,
             random,
-            fault_randoms: fault_randoms.into(),
+            fault_randoms,
             rot: vec![Rot::default(); usize::from(scenario.replicas)],
             nodes,
             network,
@@ -181,6 +188,7 @@ impl World {
             Event::Process { node, boot, event } => {
                 if self.nodes[node].boot == boot && self.nodes[node].is_up() {
                     self.on_process(node, event);
+                    self.end_failed(node);
                 }
             }
             Event::Peer {
@@ -409,9 +417,11 @@ impl World {
     fn crash_and_start(&mut self, node: usize, power: bool) {
         self.stops_until = None;
         // Since it was struck last it has taken part, and so written its superblock records anew.
-        let was_ready = self.nodes[node].is_ready();
-        self.nodes[node].kill(&mut self.run, power);
-        if was_ready && !power {
+        let place = &mut self.nodes[node];
+        let is_torn = power || place.trouble.failed().is_some();
+        let was_ready = place.is_ready();
+        place.kill(&mut self.run, power);
+        if was_ready && !is_torn {
             self.rot_journal(node);
         }
         self.network.on_crash(&mut self.run, node);
@@ -421,28 +431,11 @@ impl World {
         self.run.after(delay, Event::Start { node });
     }
 
-    /// Sometimes a bit of the journal flips while the node is down, until faults are over. Not together with a
-    /// write that is torn: both may hit the two copies of a superblock record (V13).
-    fn rot_journal(&mut self, node: usize) {
-        let may_rot = self.scenario.rotting();
-        let is_over = self.run.now >= self.scenario.faults.until;
-        let Some(random) = self.fault_randoms.get_mut(&Fault::Rot) else {
-            return;
-        };
-        if node < may_rot && !is_over && random.chance(self.scenario.peers.rot) {
-            let apart = 3 * u64::from(self.scenario.journal.frame_size) + 64 * 1024;
-            let limits = (apart, self.scenario.faults.power == 0);
-            self.rot[node].strike(&mut self.nodes[node], &mut self.run, random, limits);
-        }
-        if node < may_rot && !is_over && random.chance(self.scenario.peers.rot_segments) {
-            rot::strike_segment(&mut self.nodes[node], &mut self.run, random);
-        }
-    }
-
     fn plan_faults(&mut self) {
         let plan = self.scenario.faults;
         self.run.at(plan.until, Event::Fault(Fault::End));
-        for fault in FAULTS.into_iter().filter(|fault| *fault != Fault::Rot) {
+        let faults = FAULTS.into_iter().chain(DISK_FAULTS);
+        for fault in faults.filter(|fault| *fault != Fault::Rot) {
             self.plan_next(fault);
         }
         if let Some(time) = plan.rot {
@@ -530,10 +523,14 @@ impl World {
             }
             Fault::Garble => self.garble(),
             Fault::Rot => self.rot(),
+            Fault::SlowDisk => self.slow_disk_down(),
+            Fault::FailingDisk => self.fail_disk(),
+            Fault::FailingReads => self.fail_reads(),
             Fault::End => {
                 self.peers.calm(&mut self.run);
                 for node in &mut self.nodes {
                     node.dies_after = None;
+                    node.trouble.calm();
                 }
                 self.phase = Phase::Finish;
             }
@@ -675,32 +672,6 @@ impl World {
         let bytes = Bytes::from(command.header.frame(&command.body));
         self.run
             .after(delay, Event::Network(NetworkEvent::ToNode { link, bytes }));
-    }
-
-    /// Bits flip in a file, in what is flushed.
-    fn rot(&mut self) {
-        let disk = &mut self.nodes[0].disk;
-        let directories: Vec<_> = disk.directories().collect();
-        if directories.is_empty() {
-            return;
-        }
-        let directory = *self.random.pick(&directories);
-        let files: Vec<_> = disk.list(directory).collect();
-        let (name, inode) = *self.random.pick(&files);
-        let ranges = disk.flushed_ranges(inode);
-        if ranges.is_empty() {
-            return;
-        }
-        for _ in 0..self.random.between(1, 4) {
-            let (from, to) = *self.random.pick(&ranges);
-            let position = self.random.between(from, to - 1);
-            let bit = u8::try_from(self.random.below(8)).unwrap_or(0);
-            disk.flip(inode, position, bit);
-            self.run.counts.bits_rotten += 1;
-            self.run.note(&[11, position], || {
-                format!("rot: a bit of {directory}/{name} at {position}")
-            });
-        }
     }
 
     /// Looks whether the next phase may begin.
@@ -872,6 +843,9 @@ const fn mean_of(scenario: &Scenario, fault: Fault) -> u64 {
         Fault::Cut => plan.cut,
         Fault::Jump => plan.jump,
         Fault::Garble => plan.garble,
+        Fault::SlowDisk => scenario.disks.slow,
+        Fault::FailingDisk => scenario.disks.fail,
+        Fault::FailingReads => scenario.disks.fail_reads,
         Fault::Rot => match plan.rot {
             Some(_) => plan.until / 3,
             None => 0,
