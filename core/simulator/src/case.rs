@@ -81,6 +81,7 @@ const KINDS: &[(&str, LeaveOut)] = &[
         it.faults.rot = None;
         it.peers.rot = 0;
         it.peers.rot_segments = 0;
+        it.peers.rot_end = 0;
     }),
     ("slow-disks", |it| it.disks.slow = 0),
     ("failing-disks", |it| it.disks.fail = 0),

@@ -45,6 +45,10 @@ counts! {
     frames_torn,
     /// Bits flipped by rot.
     bits_rotten,
+    /// Frames near the end of a journal damaged by rot.
+    ends_rotten,
+    /// Nodes cut off with a damaged frame that only the others have.
+    nodes_stranded,
     /// Disks that were slow for a while.
     slow_disks,
     /// Writes that failed, and with them a process.

@@ -220,6 +220,18 @@ impl Peers {
         run.after(delay, Event::PeerHeal { ways });
     }
 
+    /// A node is cut off for a while, both ways.
+    pub(crate) fn isolate(&mut self, run: &mut Run, node: usize) {
+        let others = (0..self.count).filter(|other| *other != node);
+        let ways: BTreeSet<Way> = others
+            .flat_map(|other| [(node, other), (other, node)])
+            .collect();
+        run.note(&[53, node as u64], || format!("peers: {node} is cut off"));
+        self.cut.extend(ways.iter().copied());
+        let delay = self.random.around(self.faults.cut_for);
+        run.after(delay, Event::PeerHeal { ways });
+    }
+
     /// Links work again: these, or all. Whatever was sent meanwhile is lost.
     pub(crate) fn heal(&mut self, run: &mut Run, ways: Option<&BTreeSet<Way>>) {
         let healed: Vec<Way> = match ways {

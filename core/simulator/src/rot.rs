@@ -6,7 +6,7 @@
 //! Of segments anything may rot there: the others have them.
 
 use crate::{
-    disk::{Directory, Disk, Inode, Name},
+    disk::{Directory, Disk, Frame, Inode, Name},
     node::Node,
     random::Random,
     run::Run,
@@ -18,9 +18,38 @@ pub(crate) struct Rot {
     flipped: Vec<(Inode, u64)>,
     /// One was near the beginning or the end of what a file held: its neighbour may be in another file.
     at_an_edge: bool,
+    /// Frames near the end that were struck, by number.
+    frames: Vec<u64>,
 }
 
 impl Rot {
+    /// One of the last frames of the journal is damaged, never the newest: what that is cannot be told from a frame
+    /// that was torn. Their ops are the ones that no checkpoint has yet. Returns whether there was one.
+    pub(crate) fn strike_end(
+        &mut self,
+        node: &mut Node,
+        run: &mut Run,
+        random: &mut Random,
+    ) -> bool {
+        let is_apart = |frame: &Frame| self.frames.iter().all(|it| it.abs_diff(frame.number) > 1);
+        let frames: Vec<Frame> = node.disk.last_frames().filter(is_apart).collect();
+        if frames.is_empty() {
+            return false;
+        }
+        let frame = *random.pick(&frames);
+        let position = frame.position + random.below(frame.length);
+        self.frames.push(frame.number);
+        damage(&mut node.disk, random, frame.inode, position);
+        run.counts.ends_rotten += 1;
+        run.note(&[15, node.id as u64, position], || {
+            format!(
+                "rot: node {}'s frame {} at {position}",
+                node.id, frame.number
+            )
+        });
+        true
+    }
+
     /// A bit flips in what is written and flushed of the journal, so many bytes `apart` from the others that
     /// have, at least; near an edge of a file only where `edges` says so: a write may be torn beside it.
     pub(crate) fn strike(

@@ -124,6 +124,9 @@ pub(crate) struct PeerFaults {
     pub(crate) rot: u64,
     /// How many of a thousand times that a node goes down one of its segments rots; on a minority of nodes.
     pub(crate) rot_segments: u64,
+    /// How many of a thousand times that a node goes down one of the last frames of its journal rots; on a minority
+    /// of nodes, and where no write is torn.
+    pub(crate) rot_end: u64,
 }
 
 /// What happens to disks beside rot: mean nanoseconds between two of a kind, 0 for never.
@@ -219,12 +222,27 @@ impl Scenario {
             checkpoint: *absences.pick(&[0, 40, 40, 200]) * MILLISECOND,
             rot: *garbles.pick(&[0, 0, 800, 800]),
             rot_segments: *garbles.pick(&[0, 0, 0, 700]),
+            rot_end: 0,
         };
+        if random.aside(22).chance(300) {
+            self.rot_ends(&mut random.aside(23));
+        }
         // A primary that is gone is missed for a while.
         self.sessions.session_timeout += 2 * SECOND;
         self.sessions.liveness_interval = self.sessions.session_timeout / random.between(3, 8);
         self.sessions.disconnect_grace += 300 * MILLISECOND;
         self
+    }
+
+    /// Ends of journals rot, and checkpoints are rare enough that they matter. No write is torn: whether the frame
+    /// before a torn one is damaged nobody could tell.
+    fn rot_ends(&mut self, random: &mut Random) {
+        self.peers.rot_end = 900;
+        self.peers.rot = 0;
+        self.peers.checkpoint = *random.pick(&[0, 400]) * MILLISECOND;
+        self.faults.power = 0;
+        self.faults.crash = random.between(80, 600) * MILLISECOND;
+        self.disks.fail = 0;
     }
 
     fn of_one(random: &mut Random) -> Self {

@@ -34,7 +34,22 @@ pub(crate) struct Disk {
     files: BTreeMap<Inode, File>,
     inodes: u64,
     changes: u64,
+    /// The frames of the journal that were written last, oldest first.
+    frames: VecDeque<Frame>,
 }
+
+/// A frame of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// Counts the frames of this disk.
+    pub(crate) number: u64,
+    pub(crate) inode: Inode,
+    pub(crate) position: u64,
+    pub(crate) length: u64,
+}
+
+/// Frames that are remembered.
+const FRAMES_KEPT: usize = 9;
 
 /// The names in one directory.
 #[derive(Debug, Default)]
@@ -62,6 +77,7 @@ impl Disk {
             files: BTreeMap::new(),
             inodes: 0,
             changes: 0,
+            frames: VecDeque::new(),
         }
     }
 
@@ -147,6 +163,34 @@ impl Disk {
         if let Some(file) = self.files.get_mut(&inode) {
             file.write(change, position, bytes);
         }
+    }
+
+    /// Remembers where a frame of the journal was written. One that is written once more is the same.
+    pub(crate) fn note_frame(&mut self, inode: Inode, position: u64, length: u64) {
+        let number = match self.frames.back() {
+            Some(newest) if (newest.inode, newest.position) == (inode, position) => {
+                let number = newest.number;
+                self.frames.pop_back();
+                number
+            }
+            newest => newest.map_or(0, |newest| newest.number) + 1,
+        };
+        self.frames.push_back(Frame {
+            number,
+            inode,
+            position,
+            length,
+        });
+        while self.frames.len() > FRAMES_KEPT {
+            self.frames.pop_front();
+        }
+    }
+
+    /// The frames of the journal that were written last, without the newest: those before it are flushed, unless
+    /// a flush has failed or the power was lost.
+    pub(crate) fn last_frames(&self) -> impl Iterator<Item = Frame> + '_ {
+        let newest = self.frames.len().saturating_sub(1);
+        self.frames.iter().take(newest).copied()
     }
 
     /// Writes the whole sectors with which a range begins.

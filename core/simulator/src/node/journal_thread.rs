@@ -128,6 +128,8 @@ impl JournalThread {
                     format!("journal: write {size} bytes at {}:{position}", file.0)
                 });
                 let inode = machine.disk.open(Path::journal(file));
+                let length = bytes.len() as u64;
+                machine.disk.note_frame(inode, position, length);
                 machine.write(inode, position, bytes);
             }
             Effect::Zero {

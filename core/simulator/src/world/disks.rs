@@ -63,13 +63,24 @@ impl World {
         let Some(random) = self.fault_randoms.get_mut(&Fault::Rot) else {
             return;
         };
-        if node < may_rot && !is_over && random.chance(self.scenario.peers.rot) {
+        if node >= may_rot || is_over {
+            return;
+        }
+        let place = &mut self.nodes[node];
+        if random.chance(self.scenario.peers.rot) {
             let apart = 3 * u64::from(self.scenario.journal.frame_size) + 64 * 1024;
             let limits = (apart, !self.scenario.tears());
-            self.rot[node].strike(&mut self.nodes[node], &mut self.run, random, limits);
+            self.rot[node].strike(place, &mut self.run, random, limits);
         }
-        if node < may_rot && !is_over && random.chance(self.scenario.peers.rot_segments) {
-            rot::strike_segment(&mut self.nodes[node], &mut self.run, random);
+        if random.chance(self.scenario.peers.rot_segments) {
+            rot::strike_segment(place, &mut self.run, random);
+        }
+        if random.chance(self.scenario.peers.rot_end)
+            && self.rot[node].strike_end(place, &mut self.run, random)
+            && random.chance(300)
+        {
+            self.run.counts.nodes_stranded += 1;
+            self.peers.isolate(&mut self.run, node);
         }
     }
 
