@@ -57,6 +57,26 @@ counts! {
     flushes_failed,
     /// Reads that failed.
     reads_failed,
+    /// Reads that gave the bytes of another place.
+    reads_misdirected,
+    /// Writes that landed in another place.
+    writes_misdirected,
+    /// Disks that were full for a while.
+    disks_full,
+    /// Writes that found no space, and were tried again.
+    writes_without_space,
+    /// Times that not even the journal had room.
+    times_without_room,
+    /// Disks lost with all that was on them.
+    disks_lost,
+    /// Nodes that lost both copies of a superblock record.
+    records_lost,
+    /// Logins refused by nodes that stood aside.
+    logins_out_of_service,
+    /// Replicas taken back that had lost their disks.
+    replicas_taken_back,
+    /// Barriers of those in the journals of groups.
+    barriers,
     /// Journals of groups found damaged.
     journals_damaged,
     /// Prepares repaired by a copy of another node.

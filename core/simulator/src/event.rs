@@ -118,8 +118,14 @@ pub(crate) enum Fault {
     SlowDisk,
     /// A write or a flush fails.
     FailingDisk,
-    /// Reads fail for a while.
+    /// Reads fail for a while, or give other bytes.
     FailingReads,
+    /// A disk has no space for a while.
+    FullDisk,
+    /// A node loses its disk, or a record of its journal with both its copies.
+    LostDisk,
+    /// An operator has a node come back without what was on its disk.
+    RecoveredDisk { node: usize },
     /// No more faults.
     End,
 }

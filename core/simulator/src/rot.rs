@@ -5,6 +5,8 @@
 //! neighbouring frames: a superblock record is in two, and who has lost both has forgotten its promises (V13).
 //! Of segments anything may rot there: the others have them.
 
+use bytes::Bytes;
+
 use crate::{
     disk::{Directory, Disk, Frame, Inode, Name},
     node::Node,
@@ -32,14 +34,18 @@ impl Rot {
         random: &mut Random,
     ) -> bool {
         let is_apart = |frame: &Frame| self.frames.iter().all(|it| it.abs_diff(frame.number) > 1);
-        let frames: Vec<Frame> = node.disk.last_frames().filter(is_apart).collect();
+        let older = node.disk.frames().rev().skip(1);
+        let frames: Vec<Frame> = older.filter(is_apart).collect();
         if frames.is_empty() {
             return false;
         }
         let frame = *random.pick(&frames);
         let position = frame.position + random.below(frame.length);
         self.frames.push(frame.number);
-        damage(&mut node.disk, random, frame.inode, position);
+        match random.below(10) {
+            0..4 => misdirect(node, run, random, frame),
+            _ => damage(&mut node.disk, random, frame.inode, position),
+        }
         run.counts.ends_rotten += 1;
         run.note(&[15, node.id as u64, position], || {
             format!(
@@ -86,6 +92,20 @@ impl Rot {
     }
 }
 
+/// The newest frames of the journal are damaged, so many that no copy is left of the records in them.
+pub(crate) fn strike_newest(node: &mut Node, run: &mut Run, random: &mut Random) {
+    let disk = &mut node.disk;
+    let frames: Vec<Frame> = disk.frames().rev().take(3).collect();
+    for frame in frames {
+        let position = frame.position + random.below(64);
+        disk.flip(frame.inode, position, 0);
+        run.counts.bits_rotten += 1;
+        run.note(&[16, node.id as u64, position], || {
+            format!("rot: node {}'s newest frame {}", node.id, frame.number)
+        });
+    }
+}
+
 /// A bit flips in a segment of this node, or its end is gone.
 pub(crate) fn strike_segment(node: &mut Node, run: &mut Run, random: &mut Random) {
     let disk = &mut node.disk;
@@ -104,15 +124,38 @@ pub(crate) fn strike_segment(node: &mut Node, run: &mut Run, random: &mut Random
     }
     let (inode, from, to) = *random.pick(&ranges);
     let position = random.between(from, to);
-    if random.chance(300) {
-        disk.set_size(inode, position);
-    } else {
-        damage(disk, random, inode, position);
+    match random.below(10) {
+        0..3 => disk.set_size(inode, position),
+        3..5 => {
+            let length = random.between(1, 1_024);
+            let elsewhere = random.between(from, to);
+            let bytes = disk.read(inode, elsewhere, length);
+            disk.overwrite(inode, position, &bytes);
+            run.counts.writes_misdirected += 1;
+        }
+        _ => damage(disk, random, inode, position),
     }
     run.counts.bits_rotten += 1;
     run.note(&[14, node.id as u64, position], || {
         format!("rot: node {}'s {name} at {position}", node.id)
     });
+}
+
+/// A frame is not where it was written to: there is what was there before, or an older frame that was meant for
+/// another place.
+fn misdirect(node: &mut Node, run: &mut Run, random: &mut Random, frame: Frame) {
+    let disk = &mut node.disk;
+    let is_older = |other: &Frame| other.number < frame.number && other.length <= frame.length;
+    let older: Vec<Frame> = disk.frames().filter(is_older).collect();
+    let bytes = match older.is_empty() || random.chance(500) {
+        true => Bytes::from(vec![0; usize::try_from(frame.length).unwrap_or(0)]),
+        false => {
+            let other = *random.pick(&older);
+            disk.read(other.inode, other.position, other.length)
+        }
+    };
+    disk.overwrite(frame.inode, frame.position, &bytes);
+    run.counts.writes_misdirected += 1;
 }
 
 /// A bit of this byte flips, or its sector cannot be read any more.
@@ -133,4 +176,69 @@ fn written(disk: &Disk, inode: Inode) -> Vec<(Inode, u64, u64)> {
         }
     }
     ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use journal::FileId;
+
+    use super::Rot;
+    use crate::{disk::Path, node::Node, random::Random, run::Run, scenario::Scenario};
+
+    const FRAMES: u64 = 9;
+    const SIZE: u64 = 4096;
+
+    /// A node of three whose journal has nine frames, filled with their numbers.
+    fn node(seed: u64) -> (Node, Run, Random) {
+        let random = &mut Random::new(seed);
+        let scenario = Scenario::new(random, 3);
+        let mut node = Node::new(0, &scenario, random);
+        let inode = node.disk.open(Path::journal(FileId(1)));
+        for number in 1..=FRAMES {
+            let filling = u8::try_from(number).unwrap();
+            let bytes = Bytes::from(vec![filling; 4096]);
+            node.disk.write(inode, (number - 1) * SIZE, bytes);
+            node.disk.note_frame(inode, (number - 1) * SIZE, SIZE);
+        }
+        node.disk.flushed(inode, node.disk.mark());
+        (node, Run::new(false), random.clone())
+    }
+
+    /// The frames that are not what was written.
+    fn damaged(node: &Node) -> Vec<u64> {
+        let inode = node.disk.find(Path::journal(FileId(1))).unwrap();
+        let is_damaged = |number: &u64| {
+            let filling = u8::try_from(*number).unwrap();
+            let read = node.disk.try_read(inode, (number - 1) * SIZE, SIZE);
+            read.is_err() || read.is_ok_and(|bytes| bytes.iter().any(|byte| *byte != filling))
+        };
+        (1..=FRAMES).filter(is_damaged).collect()
+    }
+
+    #[test]
+    fn end_rots_before_the_newest_frame_and_never_in_two_neighbours() {
+        let mut struck = std::collections::BTreeSet::new();
+        for seed in 0..60 {
+            let (mut node, mut run, mut random) = node(seed);
+            let mut rot = Rot::default();
+            while rot.strike_end(&mut node, &mut run, &mut random) {}
+            let damaged = damaged(&node);
+            assert!(damaged.len() > 1, "{damaged:?}");
+            assert_eq!(damaged.len() as u64, run.counts.ends_rotten);
+            assert!(
+                damaged.windows(2).all(|two| two[1] > two[0] + 1),
+                "{damaged:?}"
+            );
+            struck.extend(damaged);
+        }
+        assert_eq!(struck, (1..FRAMES).collect());
+    }
+
+    #[test]
+    fn record_is_lost_with_the_newest_frames() {
+        let (mut node, mut run, mut random) = node(3);
+        super::strike_newest(&mut node, &mut run, &mut random);
+        assert_eq!(damaged(&node), [FRAMES - 2, FRAMES - 1, FRAMES]);
+    }
 }

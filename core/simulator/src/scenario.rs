@@ -138,6 +138,12 @@ pub(crate) struct DiskFaults {
     pub(crate) fail: u64,
     /// Reads fail for a while, on a minority of nodes.
     pub(crate) fail_reads: u64,
+    /// A disk has no space for a while.
+    pub(crate) full: u64,
+    /// A node loses its disk, where none is damaged otherwise.
+    pub(crate) lose: u64,
+    /// How many of a thousand of them only lose a record with both its copies, till an operator gives the rest up.
+    pub(crate) forget: u64,
 }
 
 /// What a client does.
@@ -224,8 +230,10 @@ impl Scenario {
             rot_segments: *garbles.pick(&[0, 0, 0, 700]),
             rot_end: 0,
         };
-        if random.aside(22).chance(300) {
-            self.rot_ends(&mut random.aside(23));
+        match random.aside(22).below(10) {
+            0..3 => self.rot_ends(&mut random.aside(23)),
+            3..5 => self.lose_disks(&mut random.aside(24)),
+            _ => {}
         }
         // A primary that is gone is missed for a while.
         self.sessions.session_timeout += 2 * SECOND;
@@ -243,6 +251,15 @@ impl Scenario {
         self.faults.power = 0;
         self.faults.crash = random.between(80, 600) * MILLISECOND;
         self.disks.fail = 0;
+    }
+
+    /// Disks are lost, one at a time, and nothing else of what they hold.
+    fn lose_disks(&mut self, random: &mut Random) {
+        self.peers.rot = 0;
+        self.peers.rot_segments = 0;
+        self.disks.fail_reads = 0;
+        self.disks.lose = *random.pick(&[300, 800, 2_000]) * MILLISECOND;
+        self.disks.forget = *random.pick(&[0, 500, 800]);
     }
 
     fn of_one(random: &mut Random) -> Self {
@@ -413,6 +430,9 @@ fn disk_faults(random: &mut Random) -> DiskFaults {
         slow: *random.pick(&[0, 0, 700, 2_000]) * MILLISECOND,
         fail: *random.pick(&[0, 0, 1_500]) * MILLISECOND,
         fail_reads: 0,
+        full: *random.pick(&[0, 0, 0, 1_000]) * MILLISECOND,
+        lose: 0,
+        forget: 0,
     }
 }
 

@@ -133,6 +133,7 @@ fn check_not_executed(status: u32, body: &Bytes) -> Result<(), Wrong> {
         | E::Busy
         | E::OutOfService
         | E::OutcomeUnknown
+        | E::StorageFull
         | E::Unauthenticated
         | E::InvalidCredentials
         | E::SessionNotFound

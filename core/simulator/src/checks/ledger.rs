@@ -28,6 +28,9 @@ use super::{
 };
 use crate::{clients::order_of, run::Run};
 
+/// The operation of a barrier: an op that no state machine sees (V13).
+const BARRIER: u16 = u16::MAX;
+
 /// History of all consensus groups.
 #[derive(Debug)]
 pub(crate) struct Ledger {
@@ -219,6 +222,10 @@ impl Ledger {
             ));
         }
         history.timestamp = header.timestamp();
+        if header.operation == BARRIER {
+            run.counts.barriers += 1;
+            return;
+        }
         if group == ConsensusGroup::METADATA {
             run.counts.metadata_ops += 1;
             self.apply_metadata(run, step, &header, body);

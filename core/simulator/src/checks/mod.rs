@@ -11,7 +11,7 @@ pub(crate) mod recycling;
 mod sessions;
 pub(crate) mod wire;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ::wire::{
     Command, ConsensusGroup, FrameHeader, Op, PrepareHeader, SessionNumber, UserId, View,
@@ -47,6 +47,10 @@ pub(crate) struct Checks {
     closed: Vec<LinkId>,
     /// Whether damage was named since the run began.
     pub(crate) damage_named: bool,
+    /// Replicas whose disks were lost, and which are not taken back (V13).
+    pub(crate) without_disk: BTreeSet<(usize, ConsensusGroup)>,
+    /// The node of which a record was lost with both its copies, and whether it has said so.
+    pub(crate) record_lost: Option<(usize, bool)>,
 }
 
 impl Checks {
@@ -70,6 +74,8 @@ impl Checks {
             replicas: scenario.replicas,
             closed: Vec::new(),
             damage_named: false,
+            without_disk: BTreeSet::new(),
+            record_lost: None,
         }
     }
 
@@ -259,6 +265,12 @@ impl Checks {
                 note: vsr::Note::Skipped { op },
             } if *group == ConsensusGroup::METADATA => self.ledger.skipped(*op),
             Note::Replica {
+                note: vsr::Note::OutOfService(vsr::OutOfService::SuperblockMissing),
+                ..
+            } if self.record_lost.is_some_and(|(of, _)| of == node) => {
+                self.record_lost = Some((node, true));
+            }
+            Note::Replica {
                 note: vsr::Note::OutOfService(_),
                 ..
             } => {
@@ -275,9 +287,14 @@ impl Checks {
             }
             Note::Mended { .. } => run.counts.segments_mended += 1,
             Note::Replica {
+                group,
                 note: vsr::Note::ViewEntered { view },
-                ..
-            } => run.counts.views_entered += u64::from(view.0 > 0),
+            } => {
+                run.counts.views_entered += u64::from(view.0 > 0);
+                // Whoever is in a view was taken back, and that is durable.
+                let is_back = self.without_disk.remove(&(node, *group));
+                run.counts.replicas_taken_back += u64::from(is_back);
+            }
             Note::Replica {
                 note: vsr::Note::CheckpointWanted { .. },
                 ..

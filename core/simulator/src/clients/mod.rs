@@ -16,10 +16,10 @@ use std::{
 };
 
 use ::client::{
-    Backoff, Close, ConnectionId, Credentials, Effect, Frame, Input, Retry, Route, Session,
-    SessionConfig, Submission, Ticket, next_frame,
+    Backoff, ClientError, Close, ConnectionId, Credentials, Effect, Frame, Input, Retry, Route,
+    Session, SessionConfig, Submission, Ticket, next_frame,
 };
-use ::wire::{ClientId, Password, Reply, Request, StreamId, Time, TopicId};
+use ::wire::{ClientId, ErrorCode, Password, Reply, Request, StreamId, Time, TopicId};
 use bytes::{Bytes, BytesMut};
 
 pub(crate) use self::producer::order_of;
@@ -446,6 +446,16 @@ impl Client {
                 });
             }
             Effect::Unreachable { .. } => {}
+            // It was at a node that stands aside, and gives up; somebody else comes.
+            Effect::Failed(ClientError::LoginRefused(failure))
+                if scenario.disks.forget > 0 && failure.code == ErrorCode::OutOfService =>
+            {
+                run.counts.logins_out_of_service += 1;
+                run.note(&[26], || format!("client {}: {failure}", self.index));
+                self.state = ClientState::Killed;
+                let client = self.index;
+                run.after(100 * MILLISECOND, Event::Replace { client });
+            }
             Effect::Failed(error) => {
                 if scenario.faults.rot.is_none() {
                     run.fail(format!("client {}: {error}", self.index));

@@ -188,6 +188,16 @@ impl File {
         Some((found / sector * sector).max(from) as u64)
     }
 
+    pub(super) fn overwrite(&mut self, position: u64, new: &[u8]) {
+        let start = index(position);
+        for bytes in [&mut self.durable, &mut self.current] {
+            let end = (start + new.len()).min(bytes.len());
+            if start < end {
+                bytes[start..end].copy_from_slice(&new[..end - start]);
+            }
+        }
+    }
+
     pub(super) fn flip(&mut self, position: u64, bit: u8) {
         for bytes in [&mut self.durable, &mut self.current] {
             if let Some(byte) = bytes.get_mut(index(position)) {

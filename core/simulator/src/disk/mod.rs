@@ -186,11 +186,10 @@ impl Disk {
         }
     }
 
-    /// The frames of the journal that were written last, without the newest: those before it are flushed, unless
-    /// a flush has failed or the power was lost.
-    pub(crate) fn last_frames(&self) -> impl Iterator<Item = Frame> + '_ {
-        let newest = self.frames.len().saturating_sub(1);
-        self.frames.iter().take(newest).copied()
+    /// The frames of the journal that were written last, the newest last. Those before it are flushed, unless a
+    /// flush has failed or the power was lost.
+    pub(crate) fn frames(&self) -> impl DoubleEndedIterator<Item = Frame> + '_ {
+        self.frames.iter().copied()
     }
 
     /// Writes the whole sectors with which a range begins.
@@ -281,6 +280,13 @@ impl Disk {
     pub(crate) fn flip(&mut self, inode: Inode, position: u64, bit: u8) {
         if let Some(file) = self.files.get_mut(&inode) {
             file.flip(position, bit);
+        }
+    }
+
+    /// Puts other bytes where some lie, as a write does that was meant for another place.
+    pub(crate) fn overwrite(&mut self, inode: Inode, position: u64, bytes: &[u8]) {
+        if let Some(file) = self.files.get_mut(&inode) {
+            file.overwrite(position, bytes);
         }
     }
 

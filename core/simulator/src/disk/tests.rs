@@ -150,6 +150,29 @@ fn failed_flush_leaves_what_no_later_flush_writes() {
 }
 
 #[test]
+fn last_frames_are_remembered_and_one_that_is_written_again_is_the_same() {
+    let (mut disk, inode) = prepared(64 * 1024);
+    for number in 0..12 {
+        disk.note_frame(inode, number * 4096, 4096);
+    }
+    disk.note_frame(inode, 11 * 4096, 4096);
+    let numbers: Vec<u64> = disk.frames().map(|frame| frame.number).collect();
+    assert_eq!(numbers, (4..=12).collect::<Vec<_>>());
+    let newest = disk.frames().next_back().unwrap();
+    assert_eq!((newest.position, newest.length), (11 * 4096, 4096));
+}
+
+#[test]
+fn what_lands_in_a_wrong_place_survives_the_power_failure() {
+    let (mut disk, inode) = prepared(1024);
+    disk.overwrite(inode, 1000, &filled(7, 100));
+    disk.lose_power(&mut Random::new(1));
+    let content = content(&disk, path(1)).unwrap();
+    assert_eq!(content.len(), 1024, "the file grows by no such write");
+    assert_eq!(content[1000..], filled(7, 24));
+}
+
+#[test]
 fn write_that_fails_has_written_whole_sectors() {
     let (mut disk, inode) = prepared(2048);
     disk.write_beginning(inode, 0, &filled(1, 700));

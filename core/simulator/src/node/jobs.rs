@@ -12,7 +12,11 @@ use super::{Machine, snapshot};
 use crate::{
     disk::{Directory, Inode, Mark, Name, Path},
     event::ProcessEvent,
+    run::MILLISECOND,
 };
+
+/// How long until a full disk is tried again.
+const RETRY: u64 = 50 * MILLISECOND;
 
 /// Names something that the disk is doing for a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,7 +131,10 @@ impl Jobs {
         let Some(job) = self.running.remove(&id) else {
             return Outcome::Nothing;
         };
-        let outcome = job.step(machine);
+        let outcome = match job.grows() && machine.finds_no_space() {
+            true => Outcome::Next(job, RETRY),
+            false => job.step(machine),
+        };
         match outcome {
             Outcome::Next(job, delay) => {
                 self.running.insert(id, job);
@@ -137,6 +144,12 @@ impl Jobs {
             }
             other => other,
         }
+    }
+
+    /// Whether a file of the journal is being made, and its bytes are not there yet.
+    pub(super) fn make_journal_file(&self) -> bool {
+        let mut running = self.running.values();
+        running.any(|job| matches!(job, Job::JournalFile { .. }) && job.grows())
     }
 
     /// Whether a snapshot is being written or segments are being flushed for one.
@@ -175,6 +188,27 @@ impl Job {
                 .map(|segment| Directory::of_segment(*segment))
                 .collect(),
             mark: machine.disk.mark(),
+        }
+    }
+
+    /// Whether the next step needs space.
+    const fn grows(&self) -> bool {
+        match self {
+            Self::Change { change, .. } => matches!(
+                change,
+                SegmentChange::Append { .. } | SegmentChange::WriteIndex { .. }
+            ),
+            // A file that is recycled has its bytes.
+            Self::JournalFile { from: Some(_), .. } => false,
+            Self::JournalFile { step, .. } | Self::Snapshot { step, .. } => {
+                matches!(step, FileStep::Write | FileStep::WriteRest(_))
+            }
+            Self::Read { .. }
+            | Self::ReadSnapshot { .. }
+            | Self::Flush { .. }
+            | Self::JournalFlush { .. }
+            | Self::JournalDelete { .. }
+            | Self::JournalRead { .. } => false,
         }
     }
 

@@ -7,6 +7,8 @@ mod recovery;
 mod snapshot;
 mod trouble;
 
+use std::collections::BTreeMap;
+
 use wire::{ConsensusGroup, Op, ReplicaId};
 
 use crate::{
@@ -34,6 +36,8 @@ pub(crate) struct Node {
     pub(crate) disk: Disk,
     /// What is wrong with the disk at the moment.
     pub(crate) trouble: Trouble,
+    /// The newest snapshots of disks that it has lost; none if it has its first one (V13).
+    pub(crate) lost_snapshots: Option<BTreeMap<ConsensusGroup, Op>>,
     pub(crate) clock: Clock,
     pub(crate) state: State,
     /// Counts starts, so that what belongs to an earlier process is recognised.
@@ -68,6 +72,7 @@ impl Node {
             replica: ReplicaId(u8::try_from(id).expect("a cluster has few nodes")),
             disk: Disk::new(scenario.sector),
             trouble: Trouble::default(),
+            lost_snapshots: None,
             clock: Clock::new(0, drift),
             state: State::Down,
             boot: 0,
@@ -115,6 +120,19 @@ impl Node {
         } else {
             run.counts.kills += 1;
         }
+    }
+
+    /// The disk is an empty one from now on, formatted so that the node comes back from the others (V13).
+    pub(crate) fn lose_disk(&mut self, scenario: &Scenario) {
+        assert!(matches!(self.state, State::Down));
+        let mut lost = self.lost_snapshots.take().unwrap_or_default();
+        for group in Self::groups(scenario) {
+            let newest = self.newest_snapshot_op(group).unwrap_or_default();
+            let before = lost.entry(group).or_default();
+            *before = newest.max(*before);
+        }
+        self.lost_snapshots = Some(lost);
+        self.disk = Disk::new(scenario.sector);
     }
 
     pub(crate) const fn is_up(&self) -> bool {

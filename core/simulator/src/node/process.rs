@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use journal::Record;
-use shard::{Config, Effect, GroupStart, Input, IoTicket, MeshMessage, Shard, StartError};
+use shard::{
+    Config, DiskSpace, Effect, GroupStart, Input, IoTicket, MeshMessage, Shard, StartError,
+};
 use vsr::Prepare;
 use wire::{ConsensusGroup, ReplicaId, ShardId, Time};
 
@@ -20,11 +22,14 @@ use crate::{
     scenario::{CLUSTER, ROOT_PASSWORD, Scenario, address_of},
 };
 
-/// How often a shard's clock ticks.
 /// Bytes that were fetched and wait for their files: few, so that fetches wait, too.
 const FETCHED_MAX: u64 = 64 * 1024;
 
+/// How often a shard's clock ticks.
 const TICK_INTERVAL: u64 = 10 * MILLISECOND;
+
+/// How often it is looked whether the disk has space.
+const SPACE_INTERVAL: u64 = 100 * MILLISECOND;
 
 /// A running process.
 #[derive(Debug)]
@@ -35,6 +40,8 @@ pub(crate) struct Process {
     replicas: u8,
     /// What the journal holds, by checksum, where other nodes may ask for it.
     prepares: BTreeMap<u128, Prepare>,
+    /// What the shards were told of the disk, and when it is looked at again.
+    space: (DiskSpace, u64),
     /// Shards that serve.
     ready: BTreeSet<usize>,
     /// Shards that have stopped, as asked.
@@ -87,6 +94,7 @@ impl Process {
             jobs,
             replicas: scenario.replicas,
             prepares,
+            space: (DiskSpace::Enough, 0),
             ready: BTreeSet::new(),
             stopped: BTreeSet::new(),
         }
@@ -182,9 +190,39 @@ impl Node {
 
     /// A shard's clock ticks.
     pub(crate) fn tick(&mut self, run: &mut Run, scenario: &Scenario, shard: usize) {
+        self.look_at_space(run, scenario);
         self.give(run, scenario, shard, Input::Tick);
         let late = self.random.around(MILLISECOND);
         self.plan(run, TICK_INTERVAL + late, ProcessEvent::Tick { shard });
+    }
+
+    /// Tells the shards what the disk has room for, now and then, when that has changed.
+    fn look_at_space(&mut self, run: &mut Run, scenario: &Scenario) {
+        let is_full = self.trouble.is_full(run.now);
+        let State::Running(process) = &mut self.state else {
+            return;
+        };
+        let (told, next) = process.space;
+        if run.now < next {
+            return;
+        }
+        let waits = process.journal.journal.is_stalled() && process.jobs.make_journal_file();
+        let space = match (is_full, waits) {
+            (false, _) => DiskSpace::Enough,
+            (true, false) => DiskSpace::Reserve,
+            (true, true) => DiskSpace::Nothing,
+        };
+        process.space = (space, run.now + SPACE_INTERVAL);
+        if space == told {
+            return;
+        }
+        run.counts.times_without_room += u64::from(space == DiskSpace::Nothing);
+        run.note(&[64, self.id as u64], || {
+            format!("node {}: the disk has room for {space:?}", self.id)
+        });
+        for shard in 0..usize::from(self.shards()) {
+            self.give(run, scenario, shard, Input::Disk(space));
+        }
     }
 
     /// Carries out an effect that stays on the node.

@@ -123,7 +123,9 @@ impl Node {
             let snapshot = self.newest_snapshot(group);
             run.counts.snapshots_used += u64::from(snapshot.is_some());
             let found = scanned.groups.remove(&group);
-            let start = GroupStart::from_disk(group, snapshot, found, &scanned.damage, false);
+            let is_rejoining = self.lost_snapshots.is_some();
+            let damage = &scanned.damage;
+            let start = GroupStart::from_disk(group, snapshot, found, damage, is_rejoining);
             let start = start.map_err(|error| {
                 Refused(format!("superblock of consensus group {group}: {error}"))
             })?;

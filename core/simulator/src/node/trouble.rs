@@ -21,6 +21,8 @@ pub(crate) struct Trouble {
     failing: Option<Failing>,
     /// Until when reads of files fail, and how many of a thousand.
     reads: (u64, u64),
+    /// Until when there is no space for anything that grows.
+    full: u64,
     /// What has failed. The process does nothing more (V18).
     failed: Option<Failing>,
 }
@@ -48,6 +50,16 @@ impl Trouble {
     /// So many of a thousand reads fail until a time.
     pub(crate) const fn fail_reads(&mut self, until: u64, per_mille: u64) {
         self.reads = (until, per_mille);
+    }
+
+    /// There is no space until a time.
+    pub(crate) const fn fill(&mut self, until: u64) {
+        self.full = until;
+    }
+
+    /// Whether there is no space.
+    pub(super) const fn is_full(&self, now: u64) -> bool {
+        now < self.full
     }
 
     /// Nothing is wrong any more.
@@ -93,6 +105,15 @@ impl Trouble {
 }
 
 impl Machine<'_> {
+    /// Whether what makes a file longer finds no space.
+    pub(super) const fn finds_no_space(&mut self) -> bool {
+        let is_full = self.trouble.is_full(self.run.now);
+        if is_full {
+            self.run.counts.writes_without_space += 1;
+        }
+        is_full
+    }
+
     /// Writes a range of a file. After a failure nothing is written any more.
     pub(super) fn write(&mut self, inode: Inode, position: u64, bytes: Bytes) {
         let was_well = self.trouble.failed.is_none();
@@ -143,6 +164,9 @@ impl Machine<'_> {
         let read = self.disk.try_read(inode, position, length);
         let at = match read {
             Ok(bytes) if !is_failing => return Ok(bytes),
+            Ok(_) if self.random.chance(500) => {
+                return Ok(self.read_elsewhere(inode, position, length));
+            }
             Ok(_) => position,
             Err(at) => at,
         };
@@ -152,6 +176,18 @@ impl Machine<'_> {
             format!("node {node}: {path} cannot be read at {at}")
         });
         Err(format!("{path} cannot be read at {at}"))
+    }
+
+    /// A read that gives the bytes of another place of the file.
+    fn read_elsewhere(&mut self, inode: Inode, position: u64, length: u64) -> Bytes {
+        let size = self.disk.size(inode);
+        let at = self.random.below(size.saturating_sub(length).max(1));
+        self.run.counts.reads_misdirected += 1;
+        let node = self.node;
+        self.run.note(&[63, node as u64, at], || {
+            format!("node {node}: reads at {at} instead of {position}")
+        });
+        self.disk.read(inode, at, length)
     }
 
     fn note_failure(&mut self, what: &str) {

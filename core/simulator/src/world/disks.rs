@@ -1,4 +1,4 @@
-//! What goes wrong with disks: they are slow, fail, and rot.
+//! What goes wrong with disks: they are slow, fail, rot, and have no space.
 
 use super::World;
 use crate::{event::Fault, node::Failing, rot, run::MILLISECOND};
@@ -46,6 +46,18 @@ impl World {
         let until = self.run.now + self.random.between(20, 500) * MILLISECOND;
         let per_mille = *self.random.pick(&[20, 200, 1_000]);
         self.nodes[node].trouble.fail_reads(until, per_mille);
+    }
+
+    /// A disk has no space for a while.
+    pub(super) fn fill_disk(&mut self) {
+        let node = self.some_node();
+        let time = self.random.between(50, 1_500) * MILLISECOND;
+        let until = (self.run.now + time).min(self.scenario.faults.until);
+        self.run.counts.disks_full += 1;
+        self.run.note(&[65, node as u64, until], || {
+            format!("node {node}: its disk is full until {until}")
+        });
+        self.nodes[node].trouble.fill(until);
     }
 
     /// A process whose disk has failed does nothing more, and another one starts a while later.

@@ -1,6 +1,7 @@
 //! A whole run: nodes, clients, network, faults and checks, from one seed.
 
 mod disks;
+mod wipes;
 
 use std::collections::BTreeMap;
 
@@ -59,7 +60,13 @@ const FAULTS: [Fault; 9] = [
 ];
 
 /// The same of disks; what they draw moves none of the others.
-const DISK_FAULTS: [Fault; 3] = [Fault::SlowDisk, Fault::FailingDisk, Fault::FailingReads];
+const DISK_FAULTS: [Fault; 5] = [
+    Fault::SlowDisk,
+    Fault::FailingDisk,
+    Fault::FailingReads,
+    Fault::FullDisk,
+    Fault::LostDisk,
+];
 
 /// A whole run.
 #[derive(Debug)]
@@ -114,6 +121,15 @@ impl World {
         let mut random = Random::new(seed);
         let scenario = Scenario::new(&mut random, 1).shortened();
         Self::of(seed, scenario, (random, prints))
+    }
+
+    /// A run of several nodes that is over soon, with what a test wishes to go wrong.
+    #[cfg(test)]
+    pub(crate) fn short_of(seed: u64, replicas: u8, wish: impl FnOnce(&mut Scenario)) -> Self {
+        let mut random = Random::new(seed);
+        let mut scenario = Scenario::new(&mut random, replicas).shortened();
+        wish(&mut scenario);
+        Self::of(seed, scenario, (random, false))
     }
 
     fn of(seed: u64, scenario: Scenario, (mut random, prints): (Random, bool)) -> Self {
@@ -526,6 +542,9 @@ impl World {
             Fault::SlowDisk => self.slow_disk_down(),
             Fault::FailingDisk => self.fail_disk(),
             Fault::FailingReads => self.fail_reads(),
+            Fault::FullDisk => self.fill_disk(),
+            Fault::LostDisk => self.lose_some_disk(),
+            Fault::RecoveredDisk { node } => self.recover_node(node),
             Fault::End => {
                 self.peers.calm(&mut self.run);
                 for node in &mut self.nodes {
@@ -765,7 +784,10 @@ impl World {
 
     /// Whether the data groups have exactly the partitions that the metadata knows.
     fn has_converged(&self) -> bool {
-        self.nodes.iter().all(Node::is_ready) && self.is_led() && self.checks.ledger.has_converged()
+        self.nodes.iter().all(Node::is_ready)
+            && self.is_led()
+            && self.checks.without_disk.is_empty()
+            && self.checks.ledger.has_converged()
     }
 
     /// Whether every consensus group has a primary that serves.
@@ -846,11 +868,13 @@ const fn mean_of(scenario: &Scenario, fault: Fault) -> u64 {
         Fault::SlowDisk => scenario.disks.slow,
         Fault::FailingDisk => scenario.disks.fail,
         Fault::FailingReads => scenario.disks.fail_reads,
+        Fault::FullDisk => scenario.disks.full,
+        Fault::LostDisk => scenario.disks.lose,
         Fault::Rot => match plan.rot {
             Some(_) => plan.until / 3,
             None => 0,
         },
-        Fault::CrashOf { .. } | Fault::End => 0,
+        Fault::CrashOf { .. } | Fault::RecoveredDisk { .. } | Fault::End => 0,
     }
 }
 
