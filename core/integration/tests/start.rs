@@ -88,6 +88,22 @@ fn port_in_use_is_refused_with_the_address() {
     site.start().stop();
 }
 
+/// A process that was killed may have it a moment longer than it lives.
+#[test]
+fn port_that_is_in_use_for_a_moment_is_waited_for() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("it has one").to_string();
+    let site = Site::new().with("node.address", &format!("\"{address}\""));
+    let process = site.launch();
+    let said = process.log().wait_for("the port is in use");
+    said.expect("it says so");
+    drop(taken);
+    let said = process.log().wait_for(&format!("ready address={address}"));
+    said.expect("it serves");
+    let ended = process.terminate();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
 #[test]
 fn port_of_another_server_is_refused_and_the_other_goes_on() {
     let other_site = Site::new();

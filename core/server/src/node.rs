@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::Write,
+    io::{self, Write},
     net::{SocketAddr, ToSocketAddrs},
     process,
     sync::{
@@ -131,7 +131,7 @@ pub(crate) enum StartError {
     #[error("{what}: {source}")]
     System {
         what: &'static str,
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The metadata.
     #[error(
@@ -194,6 +194,10 @@ enum Heard {
     Signal(&'static str),
 }
 
+/// How long a port may be in use when it is to be listened on, and how long until the next look.
+const BIND_PATIENCE: Duration = Duration::from_secs(2);
+const BIND_PAUSE: Duration = Duration::from_millis(20);
+
 /// A running node.
 struct Node {
     /// Ends first: it looks at the journal.
@@ -228,15 +232,36 @@ struct Listening {
 impl Listening {
     fn bind(config: &Config, shard_count: u16) -> Result<Self, StartError> {
         let address = resolve("node.address", &config.node.address)?;
-        let clients = network::bind_shards(address, usize::from(shard_count))?;
+        let clients = bind_shards(address, usize::from(shard_count))?;
         let peers = match &config.node.peer_address {
             None => None,
             Some(address) => {
                 let address = resolve("node.peer_address", address)?;
-                network::bind_shards(address, 1)?.pop()
+                bind_shards(address, 1)?.pop()
             }
         };
         Ok(Self { clients, peers })
+    }
+}
+
+/// A process that was killed a moment ago may keep its port a little longer: the kernel takes apart in the background
+/// what it was told to do.
+fn bind_shards(address: SocketAddr, count: usize) -> Result<Vec<network::Listener>, StartError> {
+    let begin = Instant::now();
+    let mut is_told = false;
+    loop {
+        match network::bind_shards(address, count) {
+            Err(error)
+                if error.error.kind() == io::ErrorKind::AddrInUse
+                    && begin.elapsed() < BIND_PATIENCE =>
+            {
+                if !core::mem::replace(&mut is_told, true) {
+                    tracing::info!(%address, "the port is in use: it is tried again for {BIND_PATIENCE:?}");
+                }
+                thread::sleep(BIND_PAUSE);
+            }
+            bound => return Ok(bound?),
+        }
     }
 }
 
@@ -464,7 +489,7 @@ fn start_links(
 }
 
 fn announce(text: &str) {
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     // Nobody needs to listen.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
