@@ -169,3 +169,66 @@ fn tails_and_indexes_are_made_whole(cluster: &mut Cluster, ledger: &Ledger, topi
     expect_same_files(cluster, (1, 0));
     expect_same_files(cluster, (2, 0));
 }
+
+/// The snapshots of all consensus groups of a node, the newest of each first.
+fn snapshots(cluster: &Cluster, node: usize) -> Vec<Vec<PathBuf>> {
+    let list = |directory: &PathBuf| -> Vec<PathBuf> {
+        let files = fs::read_dir(directory).expect("list a directory");
+        files
+            .map(|it| it.expect("list a directory").path())
+            .collect()
+    };
+    let is_named = |path: &PathBuf, prefix: &str| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(prefix))
+    };
+    let mut groups = list(&cluster.site(node).data().to_path_buf());
+    groups.retain(|path| is_named(path, "group-"));
+    let snapshots = groups.iter().map(|group| {
+        let mut files = list(group);
+        files.retain(|path| is_named(path, "snapshot-"));
+        // Their names have as many digits as it takes.
+        files.sort_by_key(|path| core::cmp::Reverse((path.as_os_str().len(), path.clone())));
+        files
+    });
+    snapshots.filter(|files| !files.is_empty()).collect()
+}
+
+/// A snapshot that cannot be read any more is that of another node from then on, or is made anew from the one before
+/// it. A node without any is no new one.
+#[test]
+fn snapshots_that_are_damaged_or_gone_on_one_node_are_had_from_the_others() {
+    let mut cluster = Cluster::with(|_, site| site.with("node.scrub_rate", "\"256 MiB\""));
+    cluster.start();
+    let topic = cluster.create_topic(0, "orders", PARTITIONS);
+    let ledger = Ledger::new(MESSAGE);
+    let load = Load::start(&cluster.url(0), &topic, 0..2, &ledger);
+    progress(&ledger, MORE_THAN_A_JOURNAL);
+    load.finish();
+    in_step(&cluster, &[0, 1, 2]);
+    for (victim, how) in [
+        (2, "damaged"),
+        (0, "newest gone"),
+        (1, "all gone"),
+        (2, "all gone"),
+    ] {
+        drop(cluster.stop(victim));
+        let found = snapshots(&cluster, victim);
+        assert!(!found.is_empty(), "node {victim} has taken checkpoints");
+        for files in &found {
+            match how {
+                "damaged" => flip_bit(&files[0], 60),
+                "newest gone" => fs::remove_file(&files[0]).expect("delete a snapshot"),
+                _ => files
+                    .iter()
+                    .for_each(|file| fs::remove_file(file).expect("delete a snapshot")),
+            }
+        }
+        cluster.start_in_order(&[victim]);
+        let load = Load::start(&cluster.url((victim + 1) % 3), &topic, 0..2, &ledger);
+        progress(&ledger, 20);
+        load.finish();
+        in_step(&cluster, &[0, 1, 2]);
+    }
+    expect_everywhere(&cluster, &ledger, &topic);
+}
