@@ -73,6 +73,11 @@ impl Cluster {
         }
     }
 
+    /// Whether there is only one address to go to.
+    pub(super) const fn is_one_address(&self) -> bool {
+        self.targets.len() == 1
+    }
+
     pub(super) fn targets(&self) -> &[Target] {
         &self.targets
     }

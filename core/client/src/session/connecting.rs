@@ -235,7 +235,10 @@ impl Session {
 
     fn on_greeting_refused(&mut self, id: LinkId, connection: ConnectionId, failure: Failure) {
         self.effects.push_back(Effect::Close { connection });
-        if self.registered.is_none() && !failure.code.retryable() {
+        // What is wrong with a node is no reason to give up while there is another one.
+        let is_elsewhere =
+            failure.code == ErrorCode::OutOfService && !self.cluster.is_one_address();
+        if self.registered.is_none() && !failure.code.retryable() && !is_elsewhere {
             if let Some(link) = self.links.get_mut(&id) {
                 link.state = LinkState::Idle;
             }

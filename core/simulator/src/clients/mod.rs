@@ -446,7 +446,7 @@ impl Client {
                 });
             }
             Effect::Unreachable { .. } => {}
-            // It was at a node that stands aside, and gives up; somebody else comes.
+            // The only node that it knows stands aside: it gives up, and somebody else comes.
             Effect::Failed(ClientError::LoginRefused(failure))
                 if scenario.disks.forget > 0 && failure.code == ErrorCode::OutOfService =>
             {

@@ -185,6 +185,26 @@ fn a_node_that_is_behind_does_not_cost_the_session() {
 }
 
 #[test]
+fn a_node_that_is_out_of_service_costs_no_login_while_there_are_others() {
+    for addresses in [&["a:1"][..], &["a:1", "b:1"]] {
+        let mut driver = Driver::new(|config| {
+            config.addresses = addresses.iter().map(|it| (*it).to_string()).collect();
+        });
+        let connection = driver.connecting();
+        driver.input(Input::Connected { connection });
+        let login = driver.sent();
+        driver.refuse(&login, ErrorCode::OutOfService);
+        let effects = driver.effects();
+        let has_failed = |effect: &Effect| matches!(effect, Effect::Failed(_));
+        assert_eq!(effects.iter().any(has_failed), addresses.len() == 1);
+        if addresses.len() > 1 {
+            let (_, address) = only_connect(&effects[1..]);
+            assert_eq!(address, "b:1");
+        }
+    }
+}
+
+#[test]
 fn a_route_goes_to_the_node_that_leads_over_a_connection_of_its_own() {
     let mut driver = in_cluster(|_| {});
     driver.submit_ordered(1, Some(2));
