@@ -71,7 +71,7 @@ pub fn scan_journal(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
                 tracing::warn!(path = %path.display(), position = wanted.position, "read journal: {error}");
-                scan.supply_unreadable((length as u64).min(4096));
+                scan.supply_unreadable_block();
             }
         }
     }

@@ -58,7 +58,8 @@ pub struct Scanned {
 
 /// Reads all files of a journal, once each, from the oldest to the newest.
 ///
-/// Ask [`Scan::wanted`], answer with [`Scan::supply`] or [`Scan::supply_unreadable`] until it wants nothing
+/// Ask [`Scan::wanted`], answer with [`Scan::supply`], [`Scan::supply_unreadable`] or
+/// [`Scan::supply_unreadable_block`] until it wants nothing
 /// more, then [`Scan::finish`].
 #[derive(Clone, Debug)]
 pub struct Scan {
@@ -122,6 +123,12 @@ impl Scan {
     pub fn supply_unreadable(&mut self, length: u64) {
         self.window.append_unreadable(length);
         self.advance();
+    }
+
+    /// Says that what comes next cannot be read. No more is given up than the block that it is in: in the next one
+    /// another frame may begin.
+    pub fn supply_unreadable_block(&mut self) {
+        self.supply_unreadable(BLOCK - self.window.end() % BLOCK);
     }
 
     /// Judges what was read.

@@ -63,6 +63,39 @@ fn unflushed_frame_that_lost_units_is_torn_and_cut() {
     }
 }
 
+/// Sectors are smaller than blocks: the frame behind a sector that cannot be read is not given up with it.
+#[test]
+fn unreadable_sector_costs_no_frame_but_its_own() {
+    let config = config(UnitSize::Bytes512);
+    let (disk, _) = with_frames(config, &[100, 5_000, 100, 100]);
+    let begins = position(&disk, 2) as u64;
+    for sector in 0..16 {
+        let spoiled = begins + sector * 512;
+        let bytes = &disk.files[&FILE];
+        let files = vec![crate::FileSize {
+            file: FILE,
+            size: bytes.len() as u64,
+        }];
+        let mut scan = crate::Scan::new(config, files);
+        while let Some(wanted) = scan.wanted() {
+            let end = wanted.position + wanted.length;
+            let end = match wanted.position..end {
+                range if range.contains(&spoiled) => spoiled,
+                _ => end,
+            };
+            let [from, to] = [wanted.position, end].map(|it| usize::try_from(it).expect("small"));
+            match from == to {
+                true => scan.supply_unreadable_block(),
+                false => scan.supply(&bytes[from..to]),
+            }
+        }
+        let scanned = scan.finish(Uncertain::Keep);
+        assert_eq!(only(&scanned).verdict, Verdict::Rotten, "sector {sector}");
+        let found = ops(&scanned, 1);
+        assert!(found.ends_with(&[3, 4]), "sector {sector}: {found:?}");
+    }
+}
+
 #[test]
 fn unflushed_frame_that_lost_all_units_leaves_no_trace() {
     let config = config(UnitSize::Bytes512);

@@ -21,9 +21,6 @@ use crate::{
     scenario::Scenario,
 };
 
-/// Bytes that are given up where something cannot be read.
-const UNREADABLE: u64 = 4096;
-
 /// A start that is under way.
 #[derive(Debug)]
 pub(crate) struct Recovery {
@@ -178,7 +175,7 @@ impl Node {
                 }
                 Err(_) => {
                     run.counts.reads_failed += 1;
-                    scan.supply_unreadable(wanted.length.min(UNREADABLE));
+                    scan.supply_unreadable_block();
                 }
             }
         }

@@ -16,8 +16,7 @@ impl World {
         if !self.checks.without_disk.is_empty() || !self.nodes[node].is_ready() {
             return;
         }
-        let groups = Node::groups(&self.scenario);
-        self.checks.without_disk = groups.map(|group| (node, group)).collect();
+        self.is_without_disk(node);
         let forgets = self.random.chance(self.scenario.disks.forget);
         self.crash_and_start(node, false);
         if !forgets {
@@ -31,8 +30,19 @@ impl World {
             .after(delay, Event::Fault(Fault::RecoveredDisk { node }));
     }
 
-    /// An operator is told that a node cannot know what it has promised, and gives up what is on its disk.
+    /// All its replicas are to be taken back.
+    fn is_without_disk(&mut self, node: usize) {
+        let groups = Node::groups(&self.scenario);
+        self.checks.without_disk = groups.map(|group| (node, group)).collect();
+    }
+
+    /// An operator is told that a node cannot know what it has promised, and gives up what is on its disk. If the
+    /// record was there after all, the node is in its views, and another one may be without its disk by now.
     pub(super) fn recover_node(&mut self, node: usize) {
+        if !self.checks.without_disk.iter().any(|(of, _)| *of == node) {
+            return;
+        }
+        self.is_without_disk(node);
         if let Some((_, true)) = self.checks.record_lost.take() {
             self.run.counts.records_lost += 1;
         }
