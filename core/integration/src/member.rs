@@ -7,10 +7,10 @@ use std::{
 };
 
 use wire::{
-    Consumer, ConsumerGroupAssignment, Epoch, ErrorCode, Failure, JoinConsumerGroup,
-    LeaveConsumerGroup, MemberId, Offset, PartitionId, PollMessages, PollResult, PollSection,
-    PollStrategy, ReleasePartition, ReleaseSection, Reply, StoreConsumerOffset, StoreSection,
-    SyncConsumerGroup,
+    Consumer, ConsumerGroupAssignment, Epoch, ErrorCode, Event, EvictionReason, Failure,
+    JoinConsumerGroup, LeaveConsumerGroup, MemberId, Offset, PartitionId, PollMessages, PollResult,
+    PollSection, PollStrategy, ReleasePartition, ReleaseSection, Reply, StoreConsumerOffset,
+    StoreSection, SyncConsumerGroup,
 };
 
 use crate::{Connection, Group, Page, connection::page, group::message, until};
@@ -160,6 +160,32 @@ impl Member {
             let is_told = self.sync_again();
             (is_told && self.assignment.revoking.len() == count).then_some(())
         });
+    }
+
+    /// Polls and stores in this partition, which is refused, and is told why the session ended meanwhile.
+    ///
+    /// # Panics
+    /// When it is not.
+    pub fn expect_evicted(&mut self, partition: u32) {
+        let epoch = self.epoch(partition);
+        let poll = self.poll_of(&[(partition, epoch)], 10);
+        let poll = self.connection.post(poll).expect("it is connected");
+        let store = self.store_of(&[(partition, epoch, 20)]);
+        let store = self.connection.post(store).expect("it is connected");
+        let mut evicted = None;
+        let mut refused = Vec::new();
+        while refused.len() < 2 {
+            let frame = self.connection.receive().expect("it is connected");
+            if frame.header.correlation == poll || frame.header.correlation == store {
+                refused.push(frame.error());
+            } else if let Ok(Some(Event::Evicted(reason))) =
+                Event::decode(&frame.header, frame.body.clone())
+            {
+                evicted = Some(reason);
+            }
+        }
+        assert_eq!(evicted, Some(EvictionReason::Expired));
+        assert_eq!(refused, [Some(ErrorCode::Unauthenticated); 2]);
     }
 
     /// A poll of these partitions, each under its epoch, that does not wait.

@@ -1,10 +1,7 @@
 //! R05 and R06: whoever has lost a partition, or is no member any more, changes nothing and is served nothing.
 
 use integration::{Connection, Deliveries, Member, Site, until};
-use wire::{
-    Consumer, DeleteConsumerOffset, ErrorCode, Event, EvictionReason, Failure, Offset, PartitionId,
-    ResetTarget,
-};
+use wire::{Consumer, DeleteConsumerOffset, ErrorCode, Failure, Offset, PartitionId, ResetTarget};
 
 use crate::scene::{Scene, hasty, patient, rebalance_timeout};
 
@@ -96,24 +93,7 @@ fn r06_silent_member_is_evicted_and_what_it_had_on_its_way_is_refused() {
         done.then_some(())
     });
     assert_eq!(deliveries.repeated(), 0);
-    let poll = silent.poll_of(&[(lost, silent.epoch(lost))], 10);
-    let poll = silent.connection.post(poll).expect("it is connected");
-    let store = silent.store_of(&[(lost, silent.epoch(lost), 20)]);
-    let store = silent.connection.post(store).expect("it is connected");
-    let mut evicted = None;
-    let mut refused = Vec::new();
-    while refused.len() < 2 {
-        let frame = silent.connection.receive().expect("it is connected");
-        if frame.header.correlation == poll || frame.header.correlation == store {
-            refused.push(frame.error());
-        } else if let Ok(Some(Event::Evicted(reason))) =
-            Event::decode(&frame.header, frame.body.clone())
-        {
-            evicted = Some(reason);
-        }
-    }
-    assert_eq!(evicted, Some(EvictionReason::Expired));
-    assert_eq!(refused, [Some(ErrorCode::Unauthenticated); 2]);
+    silent.expect_evicted(lost);
     let attached: Result<Connection, Option<Failure>> =
         silent.connection.try_attach(scene.address());
     let refused = attached.expect_err("the session has ended");

@@ -82,9 +82,9 @@ fn at_times(
     found.collect()
 }
 
-#[test]
-fn segments_that_rot_on_one_node_are_whole_again_by_the_others_and_nothing_wrong_is_read() {
-    // Nobody reads everything through this node: it looks for itself, and need not be sparing.
+/// A cluster whose journals have left their beginning to segments and snapshots, the topic, and what was acknowledged.
+fn loaded() -> (Cluster, TopicDetails, Ledger) {
+    // Nobody reads everything through each node: it looks for itself, and need not be sparing.
     let mut cluster = Cluster::with(|_, site| site.with("node.scrub_rate", "\"256 MiB\""));
     cluster.start();
     let topic = cluster.create_topic(0, "orders", PARTITIONS);
@@ -93,6 +93,12 @@ fn segments_that_rot_on_one_node_are_whole_again_by_the_others_and_nothing_wrong
     progress(&ledger, MORE_THAN_A_JOURNAL);
     load.finish();
     in_step(&cluster, &[0, 1, 2]);
+    (cluster, topic, ledger)
+}
+
+#[test]
+fn segments_that_rot_on_one_node_are_whole_again_by_the_others_and_nothing_wrong_is_read() {
+    let (mut cluster, topic, ledger) = loaded();
     for victim in [2, 0] {
         drop(cluster.stop(victim));
         let whole: Vec<(PathBuf, Vec<u8>)> = (0..PARTITIONS)
@@ -198,14 +204,7 @@ fn snapshots(cluster: &Cluster, node: usize) -> Vec<Vec<PathBuf>> {
 /// it. A node without any is no new one.
 #[test]
 fn snapshots_that_are_damaged_or_gone_on_one_node_are_had_from_the_others() {
-    let mut cluster = Cluster::with(|_, site| site.with("node.scrub_rate", "\"256 MiB\""));
-    cluster.start();
-    let topic = cluster.create_topic(0, "orders", PARTITIONS);
-    let ledger = Ledger::new(MESSAGE);
-    let load = Load::start(&cluster.url(0), &topic, 0..2, &ledger);
-    progress(&ledger, MORE_THAN_A_JOURNAL);
-    load.finish();
-    in_step(&cluster, &[0, 1, 2]);
+    let (mut cluster, topic, ledger) = loaded();
     for (victim, how) in [
         (2, "damaged"),
         (0, "newest gone"),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use integration::{DEFAULT_OPTIONS, Deliveries, Member, Site, repetitions, until};
-use wire::{ErrorCode, Event, EvictionReason, Failure, Offset};
+use wire::{ErrorCode, Failure, Offset};
 
 use crate::{
     PARTITIONS, again,
@@ -160,7 +160,7 @@ fn r06_silent_member_is_evicted_by_the_next_primary_and_stays_so_on_every_node()
             });
         };
         read(&mut lively);
-        expect_powerless(&mut silent, lost);
+        silent.expect_evicted(lost);
         for died in [victim, there] {
             stage.restore(died);
             for node in 0..3 {
@@ -181,26 +181,4 @@ fn r06_silent_member_is_evicted_by_the_next_primary_and_stays_so_on_every_node()
         assert!(again.id() > silent.id());
         stage.renew();
     }
-}
-
-/// What was on its way when it was evicted is refused, and it is told why.
-fn expect_powerless(silent: &mut Member, lost: u32) {
-    let poll = silent.poll_of(&[(lost, silent.epoch(lost))], 10);
-    let poll = silent.connection.post(poll).expect("it is connected");
-    let store = silent.store_of(&[(lost, silent.epoch(lost), 20)]);
-    let store = silent.connection.post(store).expect("it is connected");
-    let mut evicted = None;
-    let mut refused = Vec::new();
-    while refused.len() < 2 {
-        let frame = silent.connection.receive().expect("it is connected");
-        if frame.header.correlation == poll || frame.header.correlation == store {
-            refused.push(frame.error());
-        } else if let Ok(Some(Event::Evicted(reason))) =
-            Event::decode(&frame.header, frame.body.clone())
-        {
-            evicted = Some(reason);
-        }
-    }
-    assert_eq!(evicted, Some(EvictionReason::Expired));
-    assert_eq!(refused, [Some(ErrorCode::Unauthenticated); 2]);
 }

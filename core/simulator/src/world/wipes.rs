@@ -16,7 +16,7 @@ impl World {
         if !self.checks.without_disk.is_empty() || !self.nodes[node].is_ready() {
             return;
         }
-        self.is_without_disk(node);
+        self.count_as_without_disk(node);
         let forgets = self.random.chance(self.scenario.disks.forget);
         self.crash_and_start(node, false);
         if !forgets {
@@ -31,7 +31,7 @@ impl World {
     }
 
     /// All its replicas are to be taken back.
-    fn is_without_disk(&mut self, node: usize) {
+    fn count_as_without_disk(&mut self, node: usize) {
         let groups = Node::groups(&self.scenario);
         self.checks.without_disk = groups.map(|group| (node, group)).collect();
     }
@@ -42,7 +42,7 @@ impl World {
         if !self.checks.without_disk.iter().any(|(of, _)| *of == node) {
             return;
         }
-        self.is_without_disk(node);
+        self.count_as_without_disk(node);
         if let Some((_, true)) = self.checks.record_lost.take() {
             self.run.counts.records_lost += 1;
         }
