@@ -194,6 +194,7 @@ impl Catalog {
             O::CreateStream { name, .. } => self.create_stream(step, name),
             O::DeleteStream { stream, .. } => self.delete_stream(step, stream),
             O::UpdateStream { stream, name, .. } => self.update_stream(step, stream, name),
+            O::PurgeStream { stream, .. } => self.purge_stream(step, stream),
             O::CreateTopic {
                 stream,
                 name,
@@ -207,6 +208,7 @@ impl Catalog {
                 name,
                 ..
             } => self.update_topic(step, stream, topic, name),
+            O::PurgeTopic { stream, topic, .. } => self.purge_topic(step, stream, topic),
             O::CreatePartitions {
                 stream,
                 topic,

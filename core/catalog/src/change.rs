@@ -80,6 +80,16 @@ pub enum Change {
         /// The deleted ones, in order of ids: the data groups drop them.
         partitions: Vec<Placement>,
     },
+    /// All partitions of a topic have begun anew, without messages: their data groups begin the new
+    /// incarnations in the place of the old ones.
+    PartitionsPurged {
+        /// Their stream.
+        stream: StreamId,
+        /// Their topic.
+        topic: TopicId,
+        /// All partitions of the topic, in order of ids, with their new incarnations.
+        partitions: Vec<Placement>,
+    },
     /// A session began.
     SessionRegistered {
         /// Its client.
@@ -185,6 +195,7 @@ impl Change {
             | Self::TopicDeleted { .. }
             | Self::PartitionsCreated { .. }
             | Self::PartitionsDeleted { .. }
+            | Self::PartitionsPurged { .. }
             | Self::SessionRegistered { .. }
             | Self::SessionEnded { .. }
             | Self::ConsumerGroupCreated { .. } => return Vec::new(),

@@ -286,11 +286,7 @@ impl Projection {
         match change {
             Change::StreamCreated { stream, name } => self.stream_created(*stream, name),
             Change::StreamRenamed { stream, name } => self.streams.rename(*stream, name),
-            Change::StreamDeleted { stream } => {
-                let removed = self.streams.remove(*stream);
-                let removed = removed.expect("a deleted stream was there");
-                assert!(removed.topics.len() == 0, "its topics were deleted before");
-            }
+            Change::StreamDeleted { stream } => self.stream_deleted(*stream),
             Change::TopicCreated {
                 stream,
                 topic,
@@ -302,14 +298,7 @@ impl Projection {
                 topic,
                 name,
             } => self.topics_mut(*stream).rename(*topic, name),
-            Change::TopicDeleted { stream, topic, .. } => {
-                let removed = self.topics_mut(*stream).remove(*topic);
-                let removed = removed.expect("a deleted topic was there");
-                assert!(
-                    removed.groups().len() == 0,
-                    "its groups were deleted before"
-                );
-            }
+            Change::TopicDeleted { stream, topic, .. } => self.topic_deleted(*stream, *topic),
             Change::PartitionsCreated {
                 stream,
                 topic,
@@ -323,6 +312,11 @@ impl Projection {
                 topic,
                 partitions,
             } => self.partitions_deleted((*stream, *topic), partitions),
+            Change::PartitionsPurged {
+                stream,
+                topic,
+                partitions,
+            } => self.partitions_purged((*stream, *topic), partitions),
             Change::SessionRegistered {
                 client,
                 session,
@@ -370,6 +364,31 @@ impl Projection {
         let remaining = remaining.expect("deleted partitions were there");
         assert!(present[remaining..] == *partitions, "the highest ones go");
         present.truncate(remaining);
+    }
+
+    fn partitions_purged(
+        &mut self,
+        (stream, topic): (StreamId, TopicId),
+        partitions: &[Placement],
+    ) {
+        let present = self.partitions_mut(stream, topic);
+        assert!(present.len() == partitions.len(), "all of them are purged");
+        present.copy_from_slice(partitions);
+    }
+
+    fn topic_deleted(&mut self, stream: StreamId, topic: TopicId) {
+        let removed = self.topics_mut(stream).remove(topic);
+        let removed = removed.expect("a deleted topic was there");
+        assert!(
+            removed.groups().len() == 0,
+            "its groups were deleted before"
+        );
+    }
+
+    fn stream_deleted(&mut self, stream: StreamId) {
+        let removed = self.streams.remove(stream);
+        let removed = removed.expect("a deleted stream was there");
+        assert!(removed.topics.len() == 0, "its topics were deleted before");
     }
 
     fn session_registered(&mut self, client: ClientId, session: SessionView) {

@@ -1,6 +1,6 @@
 //! Streams: the upper level of the name space.
 
-use alloc::{borrow::ToOwned, string::String};
+use alloc::{borrow::ToOwned, string::String, vec::Vec};
 
 use wire::{Failure, Identifier, Reply, StreamDetails, StreamId, Timestamp, TopicId, Writer};
 
@@ -124,6 +124,20 @@ impl Catalog {
             self.topic_deleted(step, id, topic);
         }
         step.changes.push(Change::StreamDeleted { stream: id });
+        Ok(Reply::Done)
+    }
+
+    pub(crate) fn purge_stream(
+        &mut self,
+        step: &mut Step,
+        stream: &Identifier,
+    ) -> Result<Reply, Failure> {
+        let id = self.find_stream(stream)?.id;
+        let topics = self.stream_mut(id).topics.iter();
+        let topics: Vec<TopicId> = topics.map(|(topic, _)| topic).collect();
+        for topic in topics {
+            self.topic_purged(step, id, topic);
+        }
         Ok(Reply::Done)
     }
 

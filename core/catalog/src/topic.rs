@@ -299,6 +299,37 @@ impl Catalog {
         Ok(reply)
     }
 
+    pub(crate) fn purge_topic(
+        &mut self,
+        step: &mut Step,
+        stream: &Identifier,
+        topic: &Identifier,
+    ) -> Result<Reply, Failure> {
+        let (stream, topic) = self.topic_ids(stream, topic)?;
+        self.topic_purged(step, stream, topic);
+        Ok(Reply::Done)
+    }
+
+    /// Begins all partitions of a topic anew, where they are.
+    ///
+    /// # Panics
+    /// When there is no such topic: the caller has found it.
+    pub(crate) fn topic_purged(&mut self, step: &mut Step, stream: StreamId, id: TopicId) {
+        let topic = self.stream_mut(stream).topics.get_mut(id);
+        let topic = topic.expect("the topic was found");
+        for placement in &mut topic.partitions {
+            placement.incarnation = Incarnation(step.op.0);
+        }
+        step.changes.push(Change::PartitionsPurged {
+            stream,
+            topic: id,
+            partitions: topic.partitions.clone(),
+        });
+        let all: Vec<PartitionId> = (0..topic.partition_count()).map(PartitionId).collect();
+        let changes = topic.groups.purge(step.at(), &all);
+        self.groups_changed(step, (stream, id), changes);
+    }
+
     pub(crate) fn topic_ids(
         &self,
         stream: &Identifier,

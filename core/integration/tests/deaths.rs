@@ -304,3 +304,60 @@ fn r17_topic_that_is_made_anew_has_nothing_of_the_old_one() {
         }
     }
 }
+
+/// R17: a purge that was acknowledged is carried out on every node, also on one that was away or died then.
+#[test]
+fn r17_purge_is_carried_out_on_every_node_whoever_died_meanwhile() {
+    let mut stage = Stage::new(20);
+    for round in 0..repetitions(2, 20) {
+        let victim = stage.leader(round as usize % NODES);
+        let through = others(victim)[0];
+        let begin = 20 * u64::from(round + 1);
+        let mut member = stage.join(through);
+        member.wait_for(PARTITIONS as usize);
+        (0..PARTITIONS).for_each(|partition| store(&mut member, partition, begin - 11));
+        let mut admin = stage.cluster.login(through);
+        again("an offset is stored", || {
+            admin.store(&stage.topic, 0, "audit", Offset(begin - 13))
+        });
+        let purge = wire::PurgeTopic {
+            stream: stage.topic.stream.into(),
+            topic: stage.topic.id.into(),
+        };
+        assert_eq!(admin.ask(purge), Ok(Reply::Done));
+        stage.kill(victim);
+        let refused = until("a store under the old epoch is refused", || {
+            let stored = member.store(0, begin - 1);
+            let failure = stored.expect_err("nobody owns what is purged before its fence");
+            (!failure.code.retryable()).then_some(failure)
+        });
+        let is_fenced = matches!(
+            refused.code,
+            ErrorCode::PartitionNotOwned | ErrorCode::StaleEpoch
+        );
+        assert!(is_fenced, "{refused}");
+        stage.restore(victim);
+        let mut admin = stage.cluster.login(victim);
+        for partition in 0..PARTITIONS {
+            let message = integration::message(partition, begin);
+            let found = crate::append(&mut admin, &stage.topic, partition, &message);
+            assert_eq!(found, Offset(begin), "offsets go on");
+        }
+        for node in 0..NODES {
+            let mut admin = stage.cluster.login(node);
+            let told = again("it is told", || admin.stored(&stage.topic, 0, "audit"));
+            assert_eq!(
+                (told.stored, told.start, told.end),
+                (None, Offset(begin), Offset(begin + 1))
+            );
+            assert_eq!(stage.stored(node)[1..], [None; 5]);
+        }
+        again("it leaves", || member.leave());
+        for partition in 0..PARTITIONS {
+            for offset in begin + 1..begin + 20 {
+                let message = integration::message(partition, offset);
+                crate::append(&mut admin, &stage.topic, partition, &message);
+            }
+        }
+    }
+}

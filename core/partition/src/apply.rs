@@ -119,18 +119,23 @@ impl DataGroup {
         named: Incarnation,
         admitted: Op,
     ) -> Result<DataResult, Refusal> {
-        match self.incarnation(key) {
+        let begin = match self.incarnation(key) {
             // Proposed from metadata that did not know of a drop yet, perhaps this one's: a late op
             // never revives what was deleted.
             None if admitted < self.dropped => return Err(Absent::NotHere.into()),
-            None => {}
+            None => Offset(0),
             Some(here) if here == named => return Ok(DataResult::Created),
             Some(here) if here > named => {
                 return Err(Absent::OtherIncarnation { here, named }.into());
             }
-            Some(_) => self.remove(key),
-        }
-        self.partitions.insert(key, Partition::new(named));
+            // Purged: the offsets go on, so that none that anybody remembers ever names another message.
+            Some(_) => {
+                let end = self.end(key).expect("it is here");
+                self.remove(key);
+                end
+            }
+        };
+        self.partitions.insert(key, Partition::new(named, begin));
         Ok(DataResult::Created)
     }
 

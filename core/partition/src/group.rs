@@ -485,12 +485,12 @@ impl DataGroup {
 }
 
 impl Partition {
-    /// An empty partition.
-    pub(crate) fn new(incarnation: Incarnation) -> Self {
+    /// An empty partition whose first message gets the offset `begin`.
+    pub(crate) fn new(incarnation: Incarnation, begin: Offset) -> Self {
         Self {
             incarnation,
-            start: Offset(0),
-            next: Offset(0),
+            start: begin,
+            next: begin,
             segments: Segments::default(),
             producers: Producers::default(),
             consumers: Offsets::default(),

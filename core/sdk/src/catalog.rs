@@ -4,8 +4,9 @@ use wire::{
     ChangePassword, ClusterMetadata, Consumer, Counter, CreatePartitions, CreateStream,
     CreateTopic, CreateUser, DeleteConsumerOffset, DeletePartitions, DeleteStream, DeleteTopic,
     DeleteUser, GetConsumerOffset, GetStream, GetStreams, GetTopic, GetTopics, GetUser, GetUsers,
-    Offset, PartitionId, Password, Request, StreamDetails, StreamId, TopicDetails, TopicId,
-    TopicSummary, UpdateStream, UpdateTopic, UpdateUser, UserDetails, UserId,
+    Offset, PartitionId, Password, PurgeStream, PurgeTopic, Request, StreamDetails, StreamId,
+    TopicDetails, TopicId, TopicSummary, UpdateStream, UpdateTopic, UpdateUser, UserDetails,
+    UserId,
 };
 
 use crate::{Client, Error, Id, client::Me, id::check, only::only};
@@ -333,6 +334,32 @@ impl Client {
         })
         .await
         .map(|_| ())
+    }
+
+    /// Removes the messages of a topic, and what consumers and consumer groups have stored. Offsets go on
+    /// where they were; members of groups go on under new epochs. An idempotent producer that goes on is told
+    /// that it is not known any more, and begins anew.
+    ///
+    /// # Errors
+    /// `TopicNotFound`.
+    pub async fn purge_topic(
+        &self,
+        stream: impl Into<Id>,
+        topic: impl Into<Id>,
+    ) -> Result<(), Error> {
+        let stream = stream.into().identifier("stream")?;
+        let topic = topic.into().identifier("topic")?;
+        let purge = PurgeTopic { stream, topic };
+        self.request(purge).await.map(|_| ())
+    }
+
+    /// Does the same with every topic of a stream.
+    ///
+    /// # Errors
+    /// `StreamNotFound`.
+    pub async fn purge_stream(&self, stream: impl Into<Id>) -> Result<(), Error> {
+        let stream = stream.into().identifier("stream")?;
+        self.request(PurgeStream { stream }).await.map(|_| ())
     }
 
     /// Adds partitions to a topic and answers how many it has now. Keys are placed anew from then on.

@@ -27,6 +27,8 @@ impl Shard {
             self.hand_overs.touch((group, key.partition));
         }
         for key in begun {
+            // Whoever waits for messages of an older incarnation waits in vain.
+            self.polls.on_reassigned(key);
             let (stream, topic) = (key.stream, key.topic);
             let groups = self.projection.topic(stream, topic).into_iter();
             for group in groups.flat_map(TopicView::groups) {

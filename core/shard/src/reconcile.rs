@@ -7,8 +7,8 @@ use catalog::{Change, GroupKey, Notice, Placement};
 use coordinator::{GroupChange, Holder, MemberChange};
 use partition::DataRequest;
 use wire::{
-    AssignmentChanged, Command, ConsensusGroup, Event, EvictionReason, Incarnation,
-    MembershipEndReason, MembershipEnded, Op, PartitionKey, SessionNumber, StreamId, TopicId,
+    AssignmentChanged, Command, Event, EvictionReason, Incarnation, MembershipEndReason,
+    MembershipEnded, Op, PartitionKey, SessionNumber, StreamId, TopicId,
 };
 
 use crate::{Shard, host::Waiter};
@@ -40,20 +40,16 @@ impl Shard {
                 partitions,
                 ..
             }
+            | Change::PartitionsPurged {
+                stream,
+                topic,
+                partitions,
+            }
             | Change::PartitionsCreated {
                 stream,
                 topic,
                 partitions,
-            } => {
-                for placement in partitions {
-                    self.propose_create(
-                        key(*stream, *topic, placement),
-                        placement.incarnation,
-                        placement.group,
-                        op,
-                    );
-                }
-            }
+            } => self.propose_creates((*stream, *topic), partitions, op),
             Change::TopicDeleted {
                 stream,
                 topic,
@@ -63,16 +59,7 @@ impl Shard {
                 stream,
                 topic,
                 partitions,
-            } => {
-                for placement in partitions {
-                    self.propose_drop(
-                        key(*stream, *topic, placement),
-                        placement.incarnation,
-                        placement.group,
-                        op,
-                    );
-                }
-            }
+            } => self.propose_drops((*stream, *topic), partitions, op),
             Change::SessionEnded {
                 session, reason, ..
             } => self.on_session_ended(*session, *reason),
@@ -221,39 +208,41 @@ impl Shard {
         }
     }
 
-    fn propose_create(
+    fn propose_creates(
         &mut self,
-        key: PartitionKey,
-        incarnation: Incarnation,
-        group: ConsensusGroup,
+        (stream, topic): (StreamId, TopicId),
+        partitions: &[Placement],
         admitted: Op,
     ) {
-        if let Some(host) = self.data.get_mut(&group)
-            && host.member.serves()
-        {
-            host.propose(DataRequest::CreatePartition {
-                key,
-                incarnation,
-                admitted,
-            });
+        for placement in partitions {
+            if let Some(host) = self.data.get_mut(&placement.group)
+                && host.member.serves()
+            {
+                host.propose(DataRequest::CreatePartition {
+                    key: key(stream, topic, placement),
+                    incarnation: placement.incarnation,
+                    admitted,
+                });
+            }
         }
     }
 
-    fn propose_drop(
+    fn propose_drops(
         &mut self,
-        key: PartitionKey,
-        incarnation: Incarnation,
-        group: ConsensusGroup,
+        (stream, topic): (StreamId, TopicId),
+        partitions: &[Placement],
         dropped: Op,
     ) {
-        if let Some(host) = self.data.get_mut(&group)
-            && host.member.serves()
-        {
-            host.propose(DataRequest::DropPartition {
-                key,
-                incarnation,
-                dropped,
-            });
+        for placement in partitions {
+            if let Some(host) = self.data.get_mut(&placement.group)
+                && host.member.serves()
+            {
+                host.propose(DataRequest::DropPartition {
+                    key: key(stream, topic, placement),
+                    incarnation: placement.incarnation,
+                    dropped,
+                });
+            }
         }
     }
 

@@ -260,6 +260,7 @@ impl Counts {
             ),
             ("segments read", self.segment_reads, 1_000),
             ("partitions dropped", self.partitions_dropped, 100),
+            ("partitions purged", self.partitions_purged, 50),
             ("stores behind", self.stores_behind, 500),
             ("revocations released", self.moves_released, 50),
             ("revocations drained", self.moves_drained, 200),

@@ -137,6 +137,8 @@ counts! {
     commands_repeated,
     /// Partitions dropped.
     partitions_dropped,
+    /// Partitions purged that had messages.
+    partitions_purged,
     /// Sessions registered.
     sessions_registered,
     /// Sessions that expired.

@@ -128,8 +128,8 @@ commands! {
     DeleteStream = 203, Metadata, true;
     /// Renames a stream.
     UpdateStream = 204, Metadata, true;
-    /// Removes the messages of a stream.
-    PurgeStream = 205, Metadata, false;
+    /// Removes the messages of all topics of a stream, and what was stored of them.
+    PurgeStream = 205, Metadata, true;
     /// One topic with its partitions.
     GetTopic = 300, Query, true;
     /// The topics of a stream, page by page.
@@ -140,8 +140,8 @@ commands! {
     DeleteTopic = 303, Metadata, true;
     /// Renames a topic.
     UpdateTopic = 304, Metadata, true;
-    /// Removes the messages of a topic.
-    PurgeTopic = 305, Metadata, false;
+    /// Removes the messages of a topic, and what was stored of them.
+    PurgeTopic = 305, Metadata, true;
     /// Adds partitions to a topic.
     CreatePartitions = 402, Metadata, true;
     /// Removes the last partitions of a topic.

@@ -82,9 +82,9 @@ pub use request::{
     DeleteUser, GetConsumerGroup, GetConsumerGroups, GetConsumerOffset, GetNodeStatus, GetStream,
     GetStreams, GetTopic, GetTopics, GetUser, GetUsers, GroupStart, JoinConsumerGroup,
     LeaveConsumerGroup, Login, PartitionTarget, PollMessages, PollSection, PollStrategy,
-    ReleasePartition, ReleaseSection, RemoveMember, Request, ResetConsumerOffset, ResetSection,
-    ResetTarget, SendMessages, SendSection, StoreConsumerOffset, StoreSection, SyncConsumerGroup,
-    UpdateConsumerGroup, UpdateStream, UpdateTopic, UpdateUser,
+    PurgeStream, PurgeTopic, ReleasePartition, ReleaseSection, RemoveMember, Request,
+    ResetConsumerOffset, ResetSection, ResetTarget, SendMessages, SendSection, StoreConsumerOffset,
+    StoreSection, SyncConsumerGroup, UpdateConsumerGroup, UpdateStream, UpdateTopic, UpdateUser,
 };
 pub use secret::{PASSWORD_SIZE_MAX, PASSWORD_SIZE_MIN, Password, SessionSecret};
 pub use time::{Time, Timestamp};

@@ -192,6 +192,14 @@ operations! {
         name: String,
     }
 
+    /// Purges every topic of a stream.
+    303 PurgeStream {
+        /// Who asks.
+        by: UserId,
+        /// Which.
+        stream: Identifier,
+    }
+
     /// Creates a topic with its partitions.
     400 CreateTopic {
         /// Who asks.
@@ -224,6 +232,17 @@ operations! {
         topic: Identifier,
         /// The new name.
         name: String,
+    }
+
+    /// Begins a new incarnation of every partition, without messages and stored offsets. What groups have
+    /// stored is gone too, and members go on under new epochs.
+    403 PurgeTopic {
+        /// Who asks.
+        by: UserId,
+        /// In which stream.
+        stream: Identifier,
+        /// Which.
+        topic: Identifier,
     }
 
     /// Adds partitions above the highest one.
@@ -411,9 +430,11 @@ impl Operation {
             | Self::CreateStream { by, .. }
             | Self::DeleteStream { by, .. }
             | Self::UpdateStream { by, .. }
+            | Self::PurgeStream { by, .. }
             | Self::CreateTopic { by, .. }
             | Self::DeleteTopic { by, .. }
             | Self::UpdateTopic { by, .. }
+            | Self::PurgeTopic { by, .. }
             | Self::CreatePartitions { by, .. }
             | Self::DeletePartitions { by, .. }
             | Self::CreateConsumerGroup { by, .. }

@@ -557,6 +557,35 @@ fn partitions_that_come_and_go_are_planned_in_the_same_op() {
 }
 
 #[test]
+fn purge_moves_every_partition_to_its_owner_under_a_new_epoch() {
+    let mut run = with_group();
+    run.accept(create_group(("s", "t"), "empty", GroupOptions::default()));
+    run.member(10);
+    let outcome = run.accept(Operation::PurgeTopic {
+        by: ROOT,
+        stream: named("s"),
+        topic: named("t"),
+    });
+    assert!(matches!(
+        outcome.changes[0],
+        Change::PartitionsPurged { .. }
+    ));
+    // Also of a group without members what was stored is gone, and fenced.
+    assert_eq!(changed(&outcome), [1, 2]);
+    assert_eq!(told(&outcome), [(10, 1)]);
+    let op = run.op().0;
+    let group = run
+        .catalog
+        .consumer_group(&key(1, 1, 1))
+        .expect("it is there");
+    for ownership in group.ownerships() {
+        let moving = ownership.moving().expect("it moves");
+        assert_eq!((ownership.owner(), moving.epoch.0), (None, op));
+        assert_eq!(moving.to.map(|to| to.0), Some(1));
+    }
+}
+
+#[test]
 fn limits_of_groups_members_and_memberships_name_value_and_limit() {
     let mut run = with_group();
     run.accept(create_group(("s", "t"), "h", GroupOptions::default()));

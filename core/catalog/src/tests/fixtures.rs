@@ -24,6 +24,7 @@ const OPERATIONS: &str = include_str!("../../fixtures/operations.txt");
 pub(crate) fn one_of_each() -> Vec<Operation> {
     let mut operations = one_of_each_former();
     operations.extend(of_groups());
+    operations.extend(of_purges());
     operations
 }
 
@@ -31,6 +32,20 @@ pub(crate) fn one_of_each() -> Vec<Operation> {
 fn one_of_each_former() -> Vec<Operation> {
     let operations = [of_users(), of_sessions(), of_streams(), of_topics()];
     operations.into_iter().flatten().collect()
+}
+
+fn of_purges() -> [Operation; 2] {
+    [
+        Operation::PurgeStream {
+            by: UserId(2),
+            stream: named("orders"),
+        },
+        Operation::PurgeTopic {
+            by: UserId(2),
+            stream: StreamId(1).into(),
+            topic: named("invoices"),
+        },
+    ]
 }
 
 fn of_users() -> Vec<Operation> {

@@ -228,6 +228,18 @@ impl Model {
                 let topic = self.topic_index(stream, topic)?;
                 self.delete_partitions(topic, *count)
             }
+            O::PurgeTopic { stream, topic, .. } => {
+                let topic = self.topic_index(stream, topic)?;
+                self.purge(op, topic);
+                Ok(())
+            }
+            O::PurgeStream { stream, .. } => {
+                let stream = self.stream_index(stream)?;
+                for topic in 0..self.streams[stream].topics.len() {
+                    self.purge(op, (stream, topic));
+                }
+                Ok(())
+            }
             O::CreateConsumerGroup {
                 stream,
                 topic,
@@ -707,6 +719,12 @@ impl Model {
         }
         partitions.truncate(partitions.len() - count as usize);
         Ok(())
+    }
+
+    fn purge(&mut self, op: u64, (stream, topic): (usize, usize)) {
+        for (incarnation, _) in &mut self.streams[stream].topics[topic].partitions {
+            *incarnation = op;
+        }
     }
 
     fn placed(&self) -> impl Iterator<Item = u16> {

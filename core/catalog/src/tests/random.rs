@@ -120,6 +120,10 @@ fn tree_operation() -> impl Strategy<Value = Operation> {
         2 => (asker(), identifier(), identifier(), name()).prop_map(
             |(by, stream, topic, name)| Operation::UpdateTopic { by, stream, topic, name },
         ),
+        2 => (asker(), identifier(), identifier())
+            .prop_map(|(by, stream, topic)| Operation::PurgeTopic { by, stream, topic }),
+        1 => (asker(), identifier())
+            .prop_map(|(by, stream)| Operation::PurgeStream { by, stream }),
         4 => (asker(), identifier(), identifier(), 0..4_u32).prop_map(
             |(by, stream, topic, count)| Operation::CreatePartitions { by, stream, topic, count },
         ),
@@ -209,9 +213,11 @@ pub(crate) fn aim(operation: &mut Operation, catalog: &Catalog) {
         | Operation::CreateStream { .. }
         | Operation::DeleteStream { .. }
         | Operation::UpdateStream { .. }
+        | Operation::PurgeStream { .. }
         | Operation::CreateTopic { .. }
         | Operation::DeleteTopic { .. }
         | Operation::UpdateTopic { .. }
+        | Operation::PurgeTopic { .. }
         | Operation::CreatePartitions { .. }
         | Operation::DeletePartitions { .. }
         | Operation::CreateConsumerGroup { .. }

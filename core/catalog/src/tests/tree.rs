@@ -282,6 +282,47 @@ fn highest_partitions_are_deleted_and_come_back_as_others() {
 }
 
 #[test]
+fn purged_partitions_are_others_in_the_same_places() {
+    let mut run = Run::new();
+    run.create_stream("s");
+    run.create_topic("s", "t", 2);
+    run.create_topic("s", "u", 1);
+    let created = run.op().0;
+    let outcome = run.accept(Operation::PurgeTopic {
+        by: UserId::ROOT,
+        stream: named("s"),
+        topic: named("t"),
+    });
+    let op = run.op().0;
+    let purged = |topic, partitions: &[Placement]| Change::PartitionsPurged {
+        stream: StreamId(1),
+        topic: TopicId(topic),
+        partitions: partitions.to_vec(),
+    };
+    let first = [placement(0, op, 1), placement(1, op, 2)];
+    assert_eq!(outcome.changes, [purged(1, &first)]);
+    let other = run.projection.resolve(&named("s"), &named("u")).unwrap();
+    assert_eq!(other.partitions, [placement(0, created, 3)]);
+
+    let outcome = run.accept(Operation::PurgeStream {
+        by: UserId::ROOT,
+        stream: named("s"),
+    });
+    let op = run.op().0;
+    let first = [placement(0, op, 1), placement(1, op, 2)];
+    let second = [placement(0, op, 3)];
+    assert_eq!(outcome.changes, [purged(1, &first), purged(2, &second)]);
+    run.refuse(
+        ErrorCode::TopicNotFound,
+        Operation::PurgeTopic {
+            by: UserId::ROOT,
+            stream: named("s"),
+            topic: named("gone"),
+        },
+    );
+}
+
+#[test]
 fn one_partition_remains() {
     let mut run = Run::new();
     run.create_stream("s");

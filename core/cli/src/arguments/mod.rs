@@ -215,6 +215,15 @@ pub(crate) enum StreamCommand {
         #[command(flatten)]
         output: OutputArguments,
     },
+    /// Remove the messages of all topics of a stream, and what consumers and groups have stored
+    #[command(after_help = "Example:\n  cohort stream purge shop")]
+    Purge {
+        /// The stream, NAME or #ID
+        #[arg(value_parser = Id::parse)]
+        stream: Id,
+        #[command(flatten)]
+        output: OutputArguments,
+    },
     /// Rename a stream
     #[command(after_help = "Example:\n  cohort stream rename shop store")]
     Rename {
@@ -281,6 +290,14 @@ pub(crate) enum TopicCommand {
     /// Delete a topic with its messages and stored offsets
     #[command(after_help = "Example:\n  cohort topic delete shop orders")]
     Delete {
+        #[command(flatten)]
+        topic: TopicArguments,
+        #[command(flatten)]
+        output: OutputArguments,
+    },
+    /// Remove the messages of a topic, and what consumers and groups have stored; offsets go on
+    #[command(after_help = "Example:\n  cohort topic purge shop orders")]
+    Purge {
         #[command(flatten)]
         topic: TopicArguments,
         #[command(flatten)]

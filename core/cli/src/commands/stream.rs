@@ -28,6 +28,13 @@ pub(super) async fn run(client: &Client, command: StreamCommand) -> Result<Strin
             let object = json!({ "deleted": { "id": found.id.0, "name": found.name } });
             done(output.output, &sentence, &object)
         }
+        StreamCommand::Purge { stream, output } => {
+            let found = client.stream(stream).await?;
+            client.purge_stream(found.id).await?;
+            let sentence = format!("stream {} (#{}) is purged", found.name, found.id);
+            let object = json!({ "purged": { "id": found.id.0, "name": found.name } });
+            done(output.output, &sentence, &object)
+        }
         StreamCommand::Rename {
             stream,
             name,

@@ -44,6 +44,7 @@ pub(super) async fn run(client: &Client, command: TopicCommand) -> Result<String
             let object = json!({ "deleted": { "id": found.id.0, "name": found.name } });
             done(output.output, &sentence, &object)
         }
+        TopicCommand::Purge { topic, output } => purge(client, topic, output).await?,
         TopicCommand::Rename {
             topic,
             name,
@@ -74,6 +75,18 @@ pub(super) async fn run(client: &Client, command: TopicCommand) -> Result<String
             show_again(client, &found, output).await?
         }
     })
+}
+
+async fn purge(
+    client: &Client,
+    topic: TopicArguments,
+    output: OutputArguments,
+) -> Result<String, Problem> {
+    let found = find(client, topic).await?;
+    client.purge_topic(found.stream, found.id).await?;
+    let sentence = format!("topic {} (#{}) is purged", found.name, found.id);
+    let object = json!({ "purged": { "id": found.id.0, "name": found.name } });
+    Ok(done(output.output, &sentence, &object))
 }
 
 /// A topic as it is after a change.

@@ -559,6 +559,9 @@ fn new_incarnation_knows_nothing_of_the_groups_of_the_old_one() {
     });
     let record = node.group.group_record(key(0), purged, GROUP);
     assert_eq!(record, Ok(GroupRecord::default()));
+    // What somebody remembers of the old one never names another message.
+    let place = node.group.position(key(0), purged, "").expect("it is here");
+    assert_eq!((place.start, place.end), (Offset(9), Offset(9)));
     let absent = Absent::OtherIncarnation {
         here: purged,
         named: FIRST,

@@ -136,7 +136,8 @@ fn later_incarnation_begins_empty_and_the_older_ones_files_go_after_a_checkpoint
     node.send("old");
     node.store("c", 0);
     assert_eq!(node.apply_one(create(9, 9)), DataResult::Created);
-    assert_eq!(node.group.end(key(0)), Some(Offset(0)));
+    let (start, end) = (node.group.start(key(0)), node.group.end(key(0)));
+    assert_eq!((start, end), (Some(Offset(1)), Some(Offset(1))));
     assert_eq!(node.group.stored(key(0), "c"), None);
     assert_eq!(node.group.unwritten(), 0);
     node.pull();

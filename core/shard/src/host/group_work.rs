@@ -116,6 +116,7 @@ impl GroupWork {
                 | Change::TopicDeleted { .. }
                 | Change::PartitionsCreated { .. }
                 | Change::PartitionsDeleted { .. }
+                | Change::PartitionsPurged { .. }
                 | Change::SessionRegistered { .. }
                 | Change::SessionEnded { .. } => continue,
             };

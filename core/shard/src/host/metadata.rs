@@ -506,6 +506,7 @@ impl MetadataHost {
                 | Change::TopicDeleted { .. }
                 | Change::PartitionsCreated { .. }
                 | Change::PartitionsDeleted { .. }
+                | Change::PartitionsPurged { .. }
                 | Change::ConsumerGroupCreated { .. }
                 | Change::ConsumerGroupChanged { .. }
                 | Change::ConsumerGroupDeleted { .. } => {}

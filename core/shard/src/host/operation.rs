@@ -42,6 +42,10 @@ pub(super) fn operation(caller: &Caller, peer: SocketAddr, request: Request) -> 
             stream: r.stream,
             name: r.name,
         },
+        Request::PurgeStream(r) => Operation::PurgeStream {
+            by,
+            stream: r.stream,
+        },
         Request::CreateTopic(r) => Operation::CreateTopic {
             by,
             stream: r.stream,
@@ -58,6 +62,11 @@ pub(super) fn operation(caller: &Caller, peer: SocketAddr, request: Request) -> 
             stream: r.stream,
             topic: r.topic,
             name: r.name,
+        },
+        Request::PurgeTopic(r) => Operation::PurgeTopic {
+            by,
+            stream: r.stream,
+            topic: r.topic,
         },
         Request::CreatePartitions(r) => Operation::CreatePartitions {
             by,

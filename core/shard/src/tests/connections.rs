@@ -92,7 +92,10 @@ fn unknown_and_unsupported_commands_are_told_apart() {
     let client = node.log_in(1, 5);
     for (code, expected) in [
         (4_711, ErrorCode::CommandUnknown),
-        (Command::PurgeTopic.code(), ErrorCode::CommandNotSupported),
+        (
+            Command::UpdatePermissions.code(),
+            ErrorCode::CommandNotSupported,
+        ),
     ] {
         let header = FrameHeader::request(code, node.next_correlation(), client.id);
         node.send(client.connection, header, &[]);

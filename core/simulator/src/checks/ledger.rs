@@ -334,7 +334,7 @@ impl Ledger {
                 self.apply_group(run, (step, header), &asked, result);
             }
             if result == DataResult::Created {
-                self.created(step, group, (key, incarnation));
+                self.created(run, (step, group), (key, incarnation));
             }
             if expected.is_some_and(|expected| expected != result) {
                 run.fail(format!(
@@ -480,20 +480,26 @@ impl Ledger {
     /// A group holds an incarnation of a partition from now on, if it did not before.
     fn created(
         &mut self,
-        step: Step,
-        group: ConsensusGroup,
+        run: &mut Run,
+        (step, group): (Step, ConsensusGroup),
         (key, incarnation): (PartitionKey, Incarnation),
     ) {
         let incarnations = self.partitions.entry(key).or_default();
         let here = incarnations
             .iter_mut()
             .find(|model| model.group == group && model.dropped.is_none());
+        // Offsets of a partition that is purged go on.
+        let mut begin = 0;
         match here {
             Some(here) if here.incarnation == incarnation => return,
-            Some(here) => here.dropped = Some(step),
+            Some(here) => {
+                here.dropped = Some(step);
+                begin = here.end();
+                run.counts.partitions_purged += u64::from(begin > here.start());
+            }
             None => {}
         }
-        incarnations.push(PartitionModel::new(group, incarnation, step));
+        incarnations.push(PartitionModel::new(group, incarnation, (step, begin)));
     }
 
     /// The incarnations of a partition that were there at some time in the window.

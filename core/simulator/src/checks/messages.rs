@@ -1,7 +1,7 @@
 //! Answers to sends and polls.
 
 use wire::{
-    Acknowledgement, Batch, Consumer, ErrorCode, Failure, Identifier, Offset, Op, PartitionId,
+    Acknowledgement, Batch, Consumer, ErrorCode, Failure, Identifier, Op, PartitionId,
     PartitionKey, PartitionTarget, PollMessages, PollResult, PollSection, PollStrategy, Polled,
     Request, SendMessages, SendResult, SendSection, Sent, partition_of_key,
 };
@@ -223,7 +223,7 @@ fn check_offsets(
 ) -> Result<(), Wrong> {
     let window = answered.window;
     let (low, high) = (model.end_at(window.from), model.end_at(window.to));
-    if result.start != Offset(0) || !(low..=high).contains(&result.end.0) {
+    if !model.start_in(window).contains(&result.start.0) || !(low..=high).contains(&result.end.0) {
         let PollResult { start, end, .. } = result;
         return Err(format!(
             "offsets {start} to {end}; the end was {low} to {high}"
@@ -279,15 +279,18 @@ fn check_begin(
     let window = answered.window;
     let from = result.from.0;
     let fits = match section.strategy {
-        PollStrategy::Offset(offset) => offset.0 == from,
-        PollStrategy::First => from == 0,
+        PollStrategy::Offset(offset) => model.reads_from(offset.0, from, window),
+        PollStrategy::First => model.start_in(window).contains(&from),
         PollStrategy::Last => {
             // With several sections what is left of the count decides.
             let count = u64::from(poll.max_messages);
+            let starts = model.start_in(window);
             let begin = model.end_at(window.from).saturating_sub(count);
+            let begin = begin.max(*starts.start());
             let alone = poll.sections.len() == 1;
             let end = if alone { count } else { 1 };
-            (begin..=model.end_at(window.to).saturating_sub(end)).contains(&from)
+            let last = model.end_at(window.to).saturating_sub(end);
+            (begin..=last.max(*starts.end())).contains(&from)
         }
         PollStrategy::Next => {
             let Consumer::Single(consumer) = &poll.consumer else {
@@ -296,12 +299,13 @@ fn check_begin(
             let values = model.stored_in(consumer, window);
             values
                 .into_iter()
-                .any(|stored| stored.map_or(0, |stored| stored + 1) == from)
+                .map(|stored| stored.map_or(0, |stored| stored + 1))
+                .any(|next| model.reads_from(next, from, window))
         }
         PollStrategy::Timestamp(time) => match model.batch_since(time) {
-            Some(batch) if batch.step <= window.from => batch.base == from,
+            Some(batch) if batch.step <= window.from => model.reads_from(batch.base, from, window),
             Some(batch) if batch.step <= window.to => {
-                batch.base == from || result.from == result.end
+                model.reads_from(batch.base, from, window) || result.from == result.end
             }
             Some(_) | None => result.from == result.end,
         },

@@ -132,7 +132,7 @@ pub(super) fn check_end(
     let window = answered.window;
     answered.any_incarnation(key, |model| {
         let (low, high) = (model.end_at(window.from), model.end_at(window.to));
-        match start == Offset(0) && (low..=high).contains(&end.0) {
+        match model.start_in(window).contains(&start.0) && (low..=high).contains(&end.0) {
             true => Ok(()),
             false => Err(format!(
                 "offsets {start} to {end}; the end was {low} to {high}"

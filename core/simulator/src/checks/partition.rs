@@ -1,6 +1,6 @@
 //! What a partition should hold: a plain model, written apart from the `partition` crate.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use bytes::Bytes;
 use partition::{DataResult, GroupCommand, Refusal, StartAt};
@@ -22,6 +22,8 @@ pub(crate) struct PartitionModel {
     pub(crate) incarnation: Incarnation,
     pub(crate) created: Step,
     pub(crate) dropped: Option<Step>,
+    /// The first offset that is served, from which step on. Where it began at first, so did its offsets.
+    starts: Vec<(Step, u64)>,
     batches: Vec<StoredBatch>,
     producers: BTreeMap<ProducerId, Vec<(u64, u64)>>,
     /// What each consumer had stored, from which step on.
@@ -58,16 +60,18 @@ pub(crate) struct PartitionLimits {
 }
 
 impl PartitionModel {
-    pub(crate) const fn new(
+    /// `begin` is the offset of its first message.
+    pub(crate) fn new(
         group: ConsensusGroup,
         incarnation: Incarnation,
-        created: Step,
+        (created, begin): (Step, u64),
     ) -> Self {
         Self {
             group,
             incarnation,
             created,
             dropped: None,
+            starts: vec![(created, begin)],
             batches: Vec::new(),
             producers: BTreeMap::new(),
             offsets: BTreeMap::new(),
@@ -103,9 +107,35 @@ impl PartitionModel {
         self.created <= window.to && self.dropped.is_none_or(|dropped| dropped >= window.from)
     }
 
+    /// The offset of the first message that it ever had, or would have had.
+    fn begin(&self) -> u64 {
+        self.starts.first().map_or(0, |(_, begin)| *begin)
+    }
+
+    /// The first offset that is served.
+    pub(crate) fn start(&self) -> u64 {
+        self.starts.last().map_or(0, |(_, start)| *start)
+    }
+
+    /// The least and the most that this was in the window.
+    pub(crate) fn start_in(&self, window: Window) -> RangeInclusive<u64> {
+        let at = |time: Step| {
+            let known = self.starts.partition_point(|(step, _)| *step <= time);
+            let last = known.checked_sub(1).map(|last| self.starts[last].1);
+            last.unwrap_or_else(|| self.begin())
+        };
+        at(window.from)..=at(window.to)
+    }
+
+    /// Where a read begins that asks for an offset.
+    pub(crate) fn reads_from(&self, asked: u64, from: u64, window: Window) -> bool {
+        let starts = self.start_in(window);
+        from >= *starts.start() && (from == asked || from > asked && from <= *starts.end())
+    }
+
     /// The offset behind its newest message.
     pub(crate) fn end(&self) -> u64 {
-        self.batches.last().map_or(0, |batch| batch.next)
+        self.batches.last().map_or(self.begin(), |batch| batch.next)
     }
 
     /// That offset at an earlier step.
@@ -113,7 +143,7 @@ impl PartitionModel {
         let count = self.batches.partition_point(|batch| batch.step <= step);
         count
             .checked_sub(1)
-            .map_or(0, |last| self.batches[last].next)
+            .map_or(self.begin(), |last| self.batches[last].next)
     }
 
     /// The batch that begins at an offset.
@@ -218,7 +248,7 @@ impl PartitionModel {
         if offset.0 >= end {
             return DataResult::Failed(Refusal::OffsetOutOfRange {
                 offset,
-                start: Offset(0),
+                start: Offset(self.start()),
                 end: Offset(end),
             });
         }
@@ -341,7 +371,7 @@ mod tests {
 
     #[test]
     fn numbered_batch_is_there_once() {
-        let mut model = PartitionModel::new(ConsensusGroup(1), Incarnation(1), 1);
+        let mut model = PartitionModel::new(ConsensusGroup(1), Incarnation(1), (1, 0));
         let (first, second) = (batch(7, 1, 2), batch(7, 2, 3));
         assert_eq!(append(&mut model, 2, &first), appended(0, false));
         assert_eq!(append(&mut model, 3, &first), appended(0, true));
@@ -359,7 +389,7 @@ mod tests {
 
     #[test]
     fn producer_that_is_silent_longest_is_forgotten() {
-        let mut model = PartitionModel::new(ConsensusGroup(1), Incarnation(1), 1);
+        let mut model = PartitionModel::new(ConsensusGroup(1), Incarnation(1), (1, 0));
         for producer in [7, 8, 9] {
             append(&mut model, 2, &batch(producer, 1, 1));
         }
@@ -372,7 +402,7 @@ mod tests {
 
     #[test]
     fn stored_offset_rises_until_it_is_deleted() {
-        let mut model = PartitionModel::new(ConsensusGroup(1), Incarnation(1), 1);
+        let mut model = PartitionModel::new(ConsensusGroup(1), Incarnation(1), (1, 0));
         append(&mut model, 2, &batch(0, 0, 9));
         model.store(3, "a", Offset(5), LIMITS);
         assert_eq!(

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use client::{Retry, Ticket};
 use wire::{
     ChangePassword, CreatePartitions, CreateStream, CreateTopic, CreateUser, DeletePartitions,
-    DeleteStream, DeleteTopic, DeleteUser, Identifier, Password, Request, StreamId, UpdateStream,
-    UpdateTopic, UpdateUser,
+    DeleteStream, DeleteTopic, DeleteUser, Identifier, Password, PurgeStream, PurgeTopic, Request,
+    StreamId, UpdateStream, UpdateTopic, UpdateUser,
 };
 
 use super::{Desk, topics};
@@ -105,10 +105,19 @@ fn any_request(desk: &mut Desk<'_>, topics: usize) -> Request {
             name: name(desk, "stream"),
         }
         .into(),
-        84..90 => UpdateTopic {
+        84..88 => UpdateTopic {
             stream: stream_name,
             topic: topic_name,
             name: name(desk, "topic"),
+        }
+        .into(),
+        88..92 => PurgeTopic {
+            stream: stream_name,
+            topic: topic_name,
+        }
+        .into(),
+        92 => PurgeStream {
+            stream: stream_name,
         }
         .into(),
         _ => user_request(desk),

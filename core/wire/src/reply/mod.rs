@@ -67,8 +67,10 @@ macro_rules! replies {
                     | Command::ChangePassword
                     | Command::DeleteStream
                     | Command::UpdateStream
+                    | Command::PurgeStream
                     | Command::DeleteTopic
                     | Command::UpdateTopic
+                    | Command::PurgeTopic
                     | Command::DeleteConsumerGroup
                     | Command::LeaveConsumerGroup
                     | Command::RemoveMember => {

@@ -39,6 +39,12 @@ body! {
         name: String,
     }
 
+    /// Removes the messages of all topics of a stream, as PurgeTopic does.
+    PurgeStream {
+        /// The stream.
+        stream: Identifier,
+    }
+
     /// Asks for one topic with its partitions.
     GetTopic {
         /// The stream.
@@ -83,6 +89,15 @@ body! {
         topic: Identifier,
         /// Its new name.
         name: String,
+    }
+
+    /// Removes the messages of a topic, and what consumers and consumer groups have stored. Each partition
+    /// begins anew as another incarnation; its offsets go on where they were.
+    PurgeTopic {
+        /// The stream.
+        stream: Identifier,
+        /// The topic.
+        topic: Identifier,
     }
 
     /// Adds partitions to a topic. Keys are placed anew from then on.

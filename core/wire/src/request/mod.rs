@@ -19,7 +19,7 @@ use crate::{
 
 pub use catalog::{
     CreatePartitions, CreateStream, CreateTopic, DeletePartitions, DeleteStream, DeleteTopic,
-    GetStream, GetStreams, GetTopic, GetTopics, UpdateStream, UpdateTopic,
+    GetStream, GetStreams, GetTopic, GetTopics, PurgeStream, PurgeTopic, UpdateStream, UpdateTopic,
 };
 pub use consumer_group::{
     ConsumerGroupOptionsUpdate, CreateConsumerGroup, DeleteConsumerGroup, GetConsumerGroup,
@@ -109,8 +109,8 @@ requests! {
         GetNodeStatus Login Attach GetUser GetUsers CreateUser DeleteUser UpdateUser ChangePassword
         PollMessages SendMessages
         GetConsumerOffset StoreConsumerOffset DeleteConsumerOffset ResetConsumerOffset
-        GetStream GetStreams CreateStream DeleteStream UpdateStream
-        GetTopic GetTopics CreateTopic DeleteTopic UpdateTopic
+        GetStream GetStreams CreateStream DeleteStream UpdateStream PurgeStream
+        GetTopic GetTopics CreateTopic DeleteTopic UpdateTopic PurgeTopic
         CreatePartitions DeletePartitions
         GetConsumerGroup GetConsumerGroups CreateConsumerGroup DeleteConsumerGroup
         JoinConsumerGroup LeaveConsumerGroup SyncConsumerGroup ReleasePartition RemoveMember

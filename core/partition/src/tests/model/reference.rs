@@ -108,11 +108,8 @@ impl Model {
                 admitted,
                 ..
             } => {
-                let here = self
-                    .partitions
-                    .get(&partition)
-                    .map(|model| model.incarnation);
-                match here {
+                let purged = self.partitions.get(&partition);
+                match purged.map(|model| model.incarnation) {
                     None if admitted.0 < self.dropped => return Err(Absent::NotHere.into()),
                     Some(here) if here > *incarnation => {
                         let named = *incarnation;
@@ -120,10 +117,11 @@ impl Model {
                     }
                     Some(here) if here == *incarnation => {}
                     None | Some(_) => {
+                        let messages = purged.map_or(Vec::new(), |it| it.messages.clone());
                         let model = ModelPartition {
                             incarnation: *incarnation,
-                            start: 0,
-                            messages: Vec::new(),
+                            start: messages.len() as u64,
+                            messages,
                             producers: Vec::new(),
                             consumers: BTreeMap::new(),
                             groups: BTreeMap::new(),

@@ -253,11 +253,13 @@ fn check_record(
     let fits = |reached: Reached| {
         let from = result.from.0;
         match (section.strategy, reached) {
-            (PollStrategy::Next, Reached::Stored(offset)) => from == offset + 1,
-            (PollStrategy::Next, Reached::Start(offset)) => from == offset,
+            (PollStrategy::Next, Reached::Stored(offset)) => {
+                model.reads_from(offset + 1, from, window)
+            }
+            (PollStrategy::Next, Reached::Start(offset)) => model.reads_from(offset, from, window),
             (PollStrategy::Next, Reached::Time(time)) => match model.batch_since(time) {
                 Some(batch) if batch.step <= window.to => {
-                    from == batch.base || result.from == result.end
+                    model.reads_from(batch.base, from, window) || result.from == result.end
                 }
                 Some(_) | None => result.from == result.end,
             },

@@ -175,7 +175,7 @@ fn store(
     if offset.0 >= partition.end() {
         return Verdict::Refused(Refusal::OffsetOutOfRange {
             offset,
-            start: Offset(0),
+            start: Offset(partition.start()),
             end: Offset(partition.end()),
         });
     }
@@ -190,12 +190,12 @@ fn resolve(
     told: Option<StartAt>,
 ) -> Result<Reached, String> {
     let time = match start {
-        GroupStart::Earliest => return Ok(Reached::Start(0)),
+        GroupStart::Earliest => return Ok(Reached::Start(partition.start())),
         GroupStart::Latest => return Ok(Reached::Start(partition.end())),
         GroupStart::Timestamp(time) => time,
     };
     let batch = partition.batch_since(time);
-    let offset = batch.map_or(partition.end(), |batch| batch.base);
+    let offset = batch.map_or(partition.end(), |batch| batch.base.max(partition.start()));
     match told {
         Some(StartAt::Time(told)) if told == time => Ok(Reached::Time(time)),
         Some(StartAt::Offset(told)) if told.0 == offset && (batch.is_some() || time <= now) => {
@@ -224,7 +224,7 @@ mod tests {
             producers_max: 1,
             consumers_max: 1,
         };
-        let mut model = PartitionModel::new(ConsensusGroup(1), Incarnation(1), 1);
+        let mut model = PartitionModel::new(ConsensusGroup(1), Incarnation(1), (1, 0));
         for time in [10, 20, 30] {
             let mut builder = BatchBuilder::new();
             for _ in 0..2 {

@@ -6,8 +6,8 @@ use super::{MOMENT, Vector, add_exchange, stream, topic};
 use crate::{
     ConsensusGroup, CreatePartitions, CreateStream, CreateTopic, DeletePartitions, DeleteStream,
     DeleteTopic, GetStream, GetStreams, GetTopic, GetTopics, Incarnation, Offset, PartitionDetails,
-    PartitionId, PartitionsChanged, Reply, StreamDetails, StreamId, Streams, Timestamp,
-    TopicDetails, TopicId, TopicSummary, Topics, UpdateStream, UpdateTopic,
+    PartitionId, PartitionsChanged, PurgeStream, PurgeTopic, Reply, StreamDetails, StreamId,
+    Streams, Timestamp, TopicDetails, TopicId, TopicSummary, Topics, UpdateStream, UpdateTopic,
 };
 
 pub(super) fn add(vectors: &mut Vec<Vector>) {
@@ -43,6 +43,8 @@ fn add_streams(vectors: &mut Vec<Vector>) {
         name: "sales".into(),
     };
     add_exchange(vectors, "another name", update, Reply::Done);
+    let purge = PurgeStream { stream: stream() };
+    add_exchange(vectors, "stream orders", purge, Reply::Done);
     let delete = DeleteStream { stream: stream() };
     add_exchange(vectors, "stream orders", delete, Reply::Done);
 }
@@ -92,6 +94,11 @@ fn add_topic_changes(vectors: &mut Vec<Vector>) {
         name: "transfers".into(),
     };
     add_exchange(vectors, "another name", update, Reply::Done);
+    let purge = PurgeTopic {
+        stream: stream(),
+        topic: topic(),
+    };
+    add_exchange(vectors, "topic 2 of stream orders", purge, Reply::Done);
     let delete = DeleteTopic {
         stream: stream(),
         topic: topic(),
