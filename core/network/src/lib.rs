@@ -22,7 +22,7 @@ pub use inbox::{Inbox, InboxSender, inbox};
 pub use links::{
     Difference, HandshakeError, KnownDisks, LINK_VERSION, LinkLimits, LinkNews, LinkOrders,
     LinkSecret, LinkStatistics, LinkThreads, Links, Membership, NewLink, PeerNode, RefusalText,
-    Register, Urgency,
+    Register, Traffic, Urgency,
 };
 pub use listener::{BindError, Listener, bind, bind_shards};
 pub use mesh::{Endpoint, mesh};

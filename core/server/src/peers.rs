@@ -11,12 +11,15 @@ use network::{
 };
 use shard::PeerMessage;
 use storage::{Disks, Format};
-use wire::ReplicaId;
+use wire::{ConsensusGroup, ReplicaId};
 
 use crate::{Exit, config::Config, format, random, shard_loop::Outside};
 
 /// Bytes of a frame that may overtake others.
 const URGENT_SIZE: usize = 1024;
+
+/// The same of one with an op of the metadata.
+const URGENT_METADATA_SIZE: usize = 64 * 1024;
 
 /// Makes links to all other nodes, and lets them make theirs; what comes of it goes to the shards.
 ///
@@ -153,13 +156,18 @@ fn others_needed(replica_count: u8) -> usize {
 }
 
 /// Whether a message of so many bytes may go before others: replicas take what they say to each other in any
-/// order, but what is small and carries no op must not wait behind ops.
+/// order, but what is small and carries no op must not wait behind ops. Nor must the ops of the metadata, which are
+/// few and which sessions wait for, behind batches: megabytes of them are no news there. Should one overtake another,
+/// the other is asked for.
 pub(crate) const fn urgency(message: &PeerMessage, size: usize) -> Urgency {
     match message {
         PeerMessage::Replica {
+            group,
             message: vsr::Message::Prepare(_) | vsr::Message::RequestedPrepare(_),
-            ..
-        } => Urgency::Normal,
+        } => match group.0 == ConsensusGroup::METADATA.0 && size <= URGENT_METADATA_SIZE {
+            true => Urgency::High,
+            false => Urgency::Normal,
+        },
         PeerMessage::Replica { .. } if size <= URGENT_SIZE => Urgency::High,
         PeerMessage::Commits(_) | PeerMessage::CommitOks(_) => Urgency::High,
         _ => Urgency::Normal,
@@ -169,7 +177,7 @@ pub(crate) const fn urgency(message: &PeerMessage, size: usize) -> Urgency {
 #[cfg(test)]
 mod tests {
     use vsr::{ChainPoint, Message, Prepare, PrepareMessage, PrepareOk};
-    use wire::{ConsensusGroup, Op, PrepareHeader, View};
+    use wire::{Op, PrepareHeader, View};
 
     use super::*;
 
@@ -190,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn small_words_of_replicas_overtake_and_ops_and_work_keep_their_order() {
+    fn small_words_of_replicas_and_metadata_overtake_and_ops_and_work_keep_their_order() {
         let prepare_ok = of_replica(Message::PrepareOk(PrepareOk {
             replica: ReplicaId(1),
             view: View(0),
@@ -210,6 +218,16 @@ mod tests {
         assert_eq!(urgency(&prepare_ok, 100), Urgency::High);
         assert_eq!(urgency(&prepare_ok, URGENT_SIZE + 1), Urgency::Normal);
         assert_eq!(urgency(&prepare, 100), Urgency::Normal);
+        let PeerMessage::Replica { message, .. } = prepare else {
+            unreachable!("it was made so")
+        };
+        let metadata = PeerMessage::Replica {
+            group: ConsensusGroup::METADATA,
+            message,
+        };
+        assert_eq!(urgency(&metadata, 100), Urgency::High);
+        let too_large = URGENT_METADATA_SIZE + 1;
+        assert_eq!(urgency(&metadata, too_large), Urgency::Normal);
         // What a node tells of its sessions makes sense in its order only.
         assert_eq!(
             urgency(&PeerMessage::Liveness(Vec::new()), 20),

@@ -281,10 +281,22 @@ impl ShardLoop {
         let moment = Instant::now();
         if moment >= self.next_tick {
             self.next_tick = moment + TICK;
+            self.tell_traffic(now);
             self.shard.handle(now, Input::Tick);
             self.hand_changes_over();
         }
         self.carry_out_all();
+    }
+
+    /// What goes over the links of this shard. Groups that other shards of this node lead do without.
+    fn tell_traffic(&mut self, now: Time) {
+        let traffic = self.links.take_traffic();
+        for from in traffic.receiving {
+            self.shard.handle(now, Input::Receiving { from });
+        }
+        if traffic.is_sending {
+            self.shard.handle(now, Input::Moving);
+        }
     }
 
     fn take_events(&mut self, now: Time) {

@@ -74,6 +74,8 @@ pub(crate) struct Desk {
     superblocks: VecDeque<(Ticket, Written)>,
     /// Bytes of the prepares that are not durable.
     unwritten: u64,
+    /// Prepares have become durable since somebody asked.
+    moved: bool,
     changes: VecDeque<PendingChange>,
     /// Bytes fetched from other nodes that are not in their files.
     fetched: u64,
@@ -104,6 +106,7 @@ impl Desk {
             prepares: VecDeque::new(),
             superblocks: VecDeque::new(),
             unwritten: 0,
+            moved: false,
             changes: VecDeque::new(),
             fetched: 0,
             io: 0,
@@ -224,6 +227,7 @@ impl Desk {
             if let Written::Prepare { size, .. } = record {
                 self.unwritten -= size;
             }
+            self.moved = true;
             written.push(*record);
             self.prepares.pop_front();
         }
@@ -235,6 +239,11 @@ impl Desk {
             self.superblocks.pop_front();
         }
         written
+    }
+
+    /// Whether prepares have become durable since this was last asked.
+    pub(crate) const fn take_moved(&mut self) -> bool {
+        core::mem::replace(&mut self.moved, false)
     }
 
     /// Hands a change to the shell.

@@ -79,6 +79,13 @@ pub enum Input {
         /// The other node.
         node: ReplicaId,
     },
+    /// Bytes of something large have come from another node: what it has said since may be behind them.
+    Receiving {
+        /// The other node.
+        from: ReplicaId,
+    },
+    /// Bytes have gone to other nodes that others wait behind.
+    Moving,
     /// An [`Effect::ReadPrepare`] ended.
     PrepareRead {
         /// The consensus group.

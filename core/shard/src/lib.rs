@@ -30,6 +30,7 @@ mod heartbeats;
 mod held;
 mod host;
 mod inspect;
+mod leading;
 mod liveness;
 mod mutation;
 mod offset_requests;

@@ -294,6 +294,8 @@ impl Shard {
             Input::Peer { from, message } => self.on_peer(from, message),
             Input::PeerUp { node } => self.on_peer_up(node),
             Input::PeerDown { node } => self.on_peer_down(node),
+            Input::Receiving { from } => self.on_receiving(from),
+            Input::Moving => self.on_moving(),
             Input::PrepareRead {
                 group,
                 op,
@@ -817,6 +819,9 @@ impl Shard {
 
     fn on_tick(&mut self) {
         let now = self.desk.now.monotonic;
+        if self.desk.take_moved() {
+            self.on_moving();
+        }
         let had_commits = self.desk.heartbeats.has_commits();
         if let Some(host) = &mut self.metadata {
             host.member.handle(&self.desk, vsr::Input::Tick);

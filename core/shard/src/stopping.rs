@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use wire::{ConsensusGroup, Event, ServerStopping, ShardId};
+use wire::{Event, ServerStopping, ShardId};
 
 use crate::{ConnectionId, DiskSpace, Effect, Shard, host::Member, work::Slot};
 
@@ -41,16 +41,7 @@ impl Shard {
         for (slot, shards) in waiting {
             self.hurry(slot, &shards);
         }
-        let groups: Vec<ConsensusGroup> = self.members().map(|member| member.group).collect();
-        for group in groups {
-            self.feed(group, vsr::Input::Stop);
-        }
-    }
-
-    /// The replicas that it hosts.
-    fn members(&self) -> impl Iterator<Item = &Member> {
-        let metadata = self.metadata.iter().map(|host| &host.member);
-        metadata.chain(self.data.values().map(|host| &host.member))
+        self.feed_all(&vsr::Input::Stop);
     }
 
     pub(crate) fn say_stopped(&mut self) {

@@ -60,6 +60,17 @@ pub(crate) const SILENCE_MAX: u64 = 1_000 * MILLISECOND;
 /// and blames nobody.
 pub(crate) const TICK_LATE: u64 = 75 * MILLISECOND;
 
+/// A tick is due every 10 ms. What it comes later than this, in nanoseconds after the one before, does not count as
+/// anybody's silence: the replica itself was held up for that long.
+pub(crate) const TICK_INTERVAL_MAX: u64 = 20 * MILLISECOND;
+
+/// Nanoseconds without a word from a replica whose node's bytes keep arriving, after which that is no excuse any
+/// more.
+pub(crate) const RECEIVING_MAX: u64 = 2 * SILENCE_MAX;
+
+/// Nanoseconds after which a slow interval is forgotten, by and by.
+pub(crate) const SLOWNESS_MEMORY: u64 = 2_000 * MILLISECOND;
+
 /// Nanoseconds for which a wish for a view counts (V5). Wishes are repeated every [`REPEAT_INTERVAL`].
 pub(crate) const WISH_INTERVAL: u64 = 500 * MILLISECOND;
 
@@ -72,9 +83,19 @@ pub(crate) const VIEW_CHANGE_DOUBLINGS_MAX: u32 = 4;
 /// Nanoseconds that one replica waits longer than the one before, so that they do not move in step.
 pub(crate) const STAGGER: u64 = 12 * MILLISECOND;
 
-/// A primary that heard from no quorum, or committed nothing of what is in flight, for so many
-/// nanoseconds abdicates (V17).
+/// A primary that heard from no quorum for so many nanoseconds abdicates (V17).
 pub(crate) const ABDICATION_INTERVAL: u64 = 600 * MILLISECOND;
+
+/// So does one of whose ops in flight none has moved for so many nanoseconds, at least: a flush that takes a second
+/// is no reason.
+pub(crate) const PROGRESS_MIN: u64 = 2 * ABDICATION_INTERVAL;
+
+/// It does when nothing has moved for so many of the usual intervals between two moves.
+pub(crate) const PROGRESS_INTERVALS: u64 = 4;
+
+/// Nanoseconds without a move after which it abdicates, however slow it usually is; and for how long work of others
+/// excuses it.
+pub(crate) const PROGRESS_MAX: u64 = 4_000 * MILLISECOND;
 
 /// How long a primary whose process is about to end waits for what is in flight before it leads no more,
 /// nanoseconds.
@@ -93,6 +114,11 @@ pub(crate) const VOTE_OPS_MAX: usize = 4 * SUFFIX_MAX;
 const _: () = {
     assert!(3 * HEARTBEAT_INTERVAL <= SILENCE_MIN);
     assert!(TICK_LATE < SILENCE_MIN);
+    assert!(TICK_INTERVAL_MAX < TICK_LATE);
+    assert!(SILENCE_MAX < RECEIVING_MAX);
+    assert!(ABDICATION_INTERVAL < RECEIVING_MAX);
+    assert!(PROGRESS_MIN < PROGRESS_MAX);
+    assert!(3 * SILENCE_MIN < SLOWNESS_MEMORY);
     assert!(2 * REPEAT_INTERVAL < WISH_INTERVAL);
     assert!(SILENCE_MIN < VIEW_CHANGE_INTERVAL);
     assert!(KEPT_PREPARES_MAX >= PIPELINE_PREPARES_MAX);

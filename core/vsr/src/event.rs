@@ -112,6 +112,15 @@ pub enum Input {
     /// The link to the primary's node has ended and is refused: the primary is suspected at once. Of no
     /// consequence for what is safe.
     PrimaryLost,
+    /// Bytes of another replica's node have arrived that are no whole message yet: what it says to this group may
+    /// be behind them. Of no consequence for what is safe.
+    Receiving {
+        /// The node's replica.
+        from: ReplicaId,
+    },
+    /// Bytes that were given to this node's disk, or to its links, have gone there: what this replica gave may be
+    /// behind them. Of no consequence for what is safe.
+    Moving,
     /// The process is about to end. Where there are others, this replica takes nothing new, and gives up what
     /// it leads or comes to lead as soon as nothing is in flight: the others go on at once. Of no consequence
     /// for what is safe.

@@ -40,6 +40,7 @@ mod message;
 mod mutation;
 mod pipeline;
 mod primary;
+mod progress;
 mod quorum;
 mod recovered;
 mod replica;

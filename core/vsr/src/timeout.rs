@@ -35,6 +35,13 @@ impl Timeout {
         }
     }
 
+    /// Nobody could look for so many nanoseconds: it has those, too, if it runs.
+    pub(crate) const fn postpone(&mut self, nanoseconds: u64) {
+        if let Some(deadline) = self.deadline {
+            self.deadline = Some(deadline.saturating_add(nanoseconds));
+        }
+    }
+
     /// It fired before what it waits for could come: the intervals after this one are twice as long, up to `most`
     /// nanoseconds.
     pub(crate) const fn back_off(&mut self, most: u64) {
@@ -117,6 +124,18 @@ mod tests {
         timeout.start(at(85));
         assert!(!timeout.fires(at(96)));
         assert!(timeout.fires(at(97)));
+    }
+
+    #[test]
+    fn has_the_time_in_which_nobody_looked() {
+        let mut timeout = Timeout::stopped(10);
+        timeout.postpone(5);
+        assert!(!timeout.is_running(), "it does not begin by that");
+        timeout.start(at(0));
+        timeout.postpone(5);
+        assert!(!timeout.fires(at(14)));
+        assert!(timeout.fires(at(15)));
+        assert!(timeout.fires(at(25)));
     }
 
     #[test]

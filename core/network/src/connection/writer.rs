@@ -60,14 +60,21 @@ async fn write_pieces(
     Ok(())
 }
 
-/// Writes everything.
-pub(crate) async fn write_all(socket: &TcpStream, mut pieces: Vec<Bytes>) -> io::Result<()> {
+/// Writes everything; `moved` is called whenever some of it is gone and some is left.
+pub(crate) async fn write_all(
+    socket: &TcpStream,
+    mut pieces: Vec<Bytes>,
+    moved: impl Fn(),
+) -> io::Result<()> {
     while !pieces.is_empty() {
         let (written, left) = write_some(socket, pieces).await;
         pieces = left;
         match written? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             written => advance(&mut pieces, written),
+        }
+        if !pieces.is_empty() {
+            moved();
         }
     }
     Ok(())

@@ -38,7 +38,7 @@ use self::{
 pub use self::{
     handshake::{HandshakeError, RefusalText},
     introduction::{Difference, KnownDisks, LINK_VERSION, LinkSecret, Membership, Register},
-    shard_links::{LinkLimits, LinkStatistics, Links, Urgency},
+    shard_links::{LinkLimits, LinkStatistics, Links, Traffic, Urgency},
 };
 use crate::Listener;
 

@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt, io,
     net::Shutdown,
     rc::Rc,
@@ -66,6 +66,16 @@ pub struct LinkStatistics {
     pub received: u64,
 }
 
+/// What has gone over the links since it was last asked for. That of small frames alone is not told: they come and
+/// go all the time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Nodes of which a large frame has come, or a part of one. What they have said since may be behind it.
+    pub receiving: BTreeSet<ReplicaId>,
+    /// Whether bytes were sent that others wait behind.
+    pub is_sending: bool,
+}
+
 /// The links of one shard. Clones share them; all stay on the thread of the runtime that they were made in.
 #[derive(Clone, Debug)]
 pub struct Links(Rc<Shared>);
@@ -81,6 +91,7 @@ struct Shared {
     received: RefCell<VecDeque<Entry>>,
     pool: BufferPool,
     statistics: Cell<LinkStatistics>,
+    traffic: RefCell<Traffic>,
 }
 
 enum Entry {
@@ -132,6 +143,7 @@ impl Links {
             incoming: RefCell::default(),
             received: RefCell::default(),
             statistics: Cell::default(),
+            traffic: RefCell::default(),
         }))
     }
 
@@ -242,6 +254,12 @@ impl Links {
         self.0.statistics.get()
     }
 
+    /// What has gone over them since this was last asked.
+    #[must_use]
+    pub fn take_traffic(&self) -> Traffic {
+        self.0.traffic.take()
+    }
+
     /// Ends all links, and asks for no new ones.
     pub fn close_all(&self) {
         let outgoing = std::mem::take(&mut *self.0.outgoing.borrow_mut());
@@ -302,11 +320,15 @@ async fn write(shared: Rc<Shared>, link: Rc<Outgoing>) {
             continue;
         }
         link.writing.set(pieces.iter().map(Bytes::len).sum());
-        if let Err(error) = write_all(&link.socket, pieces).await {
+        let moved = || shared.traffic.borrow_mut().is_sending = true;
+        if let Err(error) = write_all(&link.socket, pieces, moved).await {
             tracing::debug!(node = link.peer.0, "link: {error}");
             return shared.on_end(&link);
         }
         link.writing.set(0);
+        if !link.queue.borrow().is_empty() {
+            moved();
+        }
     }
 }
 
@@ -362,9 +384,10 @@ async fn read_frames(
         }
         let mut received = shared.received.borrow_mut();
         let before = received.len();
-        let mut is_foreign = false;
+        let (mut is_foreign, mut is_large) = (false, false);
         let end = take_frames(input.buffer_mut(), PEER_FRAME_SIZE_MAX, |header, body| {
             is_foreign |= header.frame_kind() != Some(FrameKind::Peer) || header.code != MESSAGE;
+            is_large |= body.len() >= COPIED_MAX;
             if !is_foreign {
                 received.push_back(Entry::Frame(link.peer, detached(body)));
             }
@@ -376,6 +399,11 @@ async fn read_frames(
             shared.notify.notify();
         }
         drop(received);
+        // What the next frame needs is known when its header is there.
+        is_large |= end.as_ref().is_ok_and(|needed| *needed >= COPIED_MAX);
+        if is_large {
+            shared.traffic.borrow_mut().receiving.insert(link.peer);
+        }
         shared.count(|statistics| statistics.received += frames as u64);
         if is_foreign {
             return Err("a frame that is none of a link".into());

@@ -326,6 +326,39 @@ fn node_that_does_not_take_what_it_is_sent_costs_a_bounded_queue_and_gets_whole_
     });
 }
 
+/// What is said may be behind something large; what is small is no traffic.
+#[test]
+fn large_frames_are_told_as_traffic_at_both_ends_and_small_ones_are_not() {
+    run(|bell| async move {
+        let (mut first, mut second) = two(&bell, [1, 1]);
+        until(&bell, &mut [&mut first, &mut second], |nodes| {
+            nodes.iter().all(|node| node.links == 1)
+        })
+        .await;
+        assert!(first.shards[0].send(ReplicaId(1), body(0, 1_000), Urgency::High));
+        until(&bell, &mut [&mut first, &mut second], |nodes| {
+            nodes[1].received[0].len() == 1
+        })
+        .await;
+        let none = Traffic::default();
+        assert_eq!(first.shards[0].take_traffic(), none);
+        assert_eq!(second.shards[0].take_traffic(), none);
+        for number in 1..4 {
+            let large = body(number, 8_000_000);
+            assert!(first.shards[0].send(ReplicaId(1), large, Urgency::Normal));
+        }
+        until(&bell, &mut [&mut first, &mut second], |nodes| {
+            nodes[1].received[0].len() == 4
+        })
+        .await;
+        assert!(first.shards[0].take_traffic().is_sending);
+        let receiving = second.shards[0].take_traffic();
+        assert!(receiving.receiving.contains(&ReplicaId(0)) && !receiving.is_sending);
+        assert_eq!(second.shards[0].take_traffic(), none, "told once");
+        [first, second].iter_mut().for_each(Node::end);
+    });
+}
+
 #[test]
 fn strangers_and_nodes_of_another_cluster_disturb_nobody() {
     run(|bell| async move {

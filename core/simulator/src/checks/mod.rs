@@ -116,6 +116,8 @@ impl Checks {
                 | Input::Peer { .. }
                 | Input::PeerUp { .. }
                 | Input::PeerDown { .. }
+                | Input::Receiving { .. }
+                | Input::Moving
                 | Input::PrepareRead { .. }
                 | Input::Tick
                 | Input::Journal(_)

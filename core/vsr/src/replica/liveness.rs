@@ -2,16 +2,17 @@
 
 use alloc::{vec, vec::Vec};
 
-use wire::{Op, ReplicaId, Time};
+use wire::{ReplicaId, Time};
 
 use super::Replica;
 use crate::{
     Commit, Effect, Note, Refusal, Status,
     constants::{
-        ABDICATION_INTERVAL, HAND_OVER_INTERVAL, SILENCE_INTERVALS, SILENCE_MAX, SILENCE_MIN,
-        TICK_LATE, VIEW_MAX,
+        ABDICATION_INTERVAL, HAND_OVER_INTERVAL, HEARTBEAT_INTERVAL, RECEIVING_MAX,
+        SILENCE_INTERVALS, SILENCE_MAX, SILENCE_MIN, TICK_INTERVAL_MAX, TICK_LATE, VIEW_MAX,
     },
     mutation,
+    progress::{Progress, slowest},
     quorum::Votes,
     timeout::Timeout,
 };
@@ -25,10 +26,14 @@ pub(super) struct Liveness {
     sign: u64,
     /// Its usual interval between two signs.
     interval: u64,
+    /// When it was last answered something that it may not have asked yet.
+    answered: u64,
     /// Of a primary: when each replica was heard in this view.
     heard: Vec<u64>,
-    /// Of a primary: the first op that is not committed, and since when that is so.
-    stuck: (Op, u64),
+    /// Of a primary: when bytes of each node last arrived that are no whole message yet.
+    receiving: Vec<u64>,
+    /// How what is in flight goes on. Outlives views: the disks and links stay the same.
+    progress: Progress,
     /// Of a primary: it leads no more (V17).
     is_abdicated: bool,
     /// The process is about to end, since then; only where there are others.
@@ -42,18 +47,28 @@ impl Liveness {
             silence: Timeout::stopped(SILENCE_MIN),
             sign: 0,
             interval: 0,
+            answered: 0,
             heard: vec![0; usize::from(replica_count)],
-            stuck: (Op(0), 0),
+            receiving: vec![0; usize::from(replica_count)],
+            progress: Progress::default(),
             is_abdicated: false,
             stopping_since: None,
             last_tick: None,
         }
     }
 
-    /// Whether this replica itself was held up since the tick before.
-    fn is_late(&mut self, now: Time) -> bool {
+    /// Nanoseconds since the tick before; none if this is the first.
+    fn since_tick(&mut self, now: Time) -> Option<u64> {
         let last = self.last_tick.replace(now.monotonic);
-        last.is_none_or(|last| now.monotonic.saturating_sub(last) > TICK_LATE)
+        last.map(|last| now.monotonic.saturating_sub(last))
+    }
+
+    /// Whether a primary hears from a backup: of late, or it is about to.
+    fn hears(&self, replica: ReplicaId, now: u64) -> bool {
+        let index = usize::from(replica.0);
+        let silent = now.saturating_sub(self.heard[index]);
+        let is_receiving = now.saturating_sub(self.receiving[index]) < SILENCE_MIN;
+        silent < ABDICATION_INTERVAL || is_receiving && silent < RECEIVING_MAX
     }
 
     fn limit(&self) -> u64 {
@@ -76,9 +91,13 @@ impl Liveness {
 
 impl Replica {
     pub(super) fn on_tick(&mut self) {
-        if self.liveness.is_late(self.now) {
-            self.be_patient();
+        match self.liveness.since_tick(self.now) {
+            Some(since) if since <= TICK_LATE => {
+                self.forgive(since.saturating_sub(TICK_INTERVAL_MAX));
+            }
+            Some(_) | None => self.be_patient(),
         }
+        self.note_in_flight();
         if self.heartbeat.fires(self.now) {
             self.send_heartbeat();
             self.repeat_probes();
@@ -134,6 +153,21 @@ impl Replica {
         self.hear_all();
     }
 
+    /// A replica that comes to its ticks late comes to its messages late, too: what a tick took longer than it
+    /// should is nobody's silence. A busy host has every tick a little late, and none late enough for patience.
+    fn forgive(&mut self, held_up: u64) {
+        if held_up == 0 {
+            return;
+        }
+        let now = self.now.monotonic;
+        self.liveness.silence.postpone(held_up);
+        self.view_change.timeout.postpone(held_up);
+        for heard in &mut self.liveness.heard {
+            *heard = heard.saturating_add(held_up).min(now);
+        }
+        self.liveness.progress.forgive(held_up, now);
+    }
+
     /// A view begins.
     pub(super) fn watch(&mut self) {
         self.liveness.stop();
@@ -148,7 +182,7 @@ impl Replica {
 
     fn hear_all(&mut self) {
         self.liveness.heard.fill(self.now.monotonic);
-        self.liveness.stuck.1 = self.now.monotonic;
+        self.liveness.progress.restart(self.now.monotonic);
     }
 
     /// A backup in normal status heard from its primary.
@@ -156,9 +190,8 @@ impl Replica {
         let now = self.now.monotonic;
         let since = now.saturating_sub(self.liveness.sign);
         self.liveness.sign = now;
-        // Only what is slower than usual is remembered for long: many prepares say little of heartbeats.
-        let usual = self.liveness.interval;
-        self.liveness.interval = since.max(usual - usual / 8).min(SILENCE_MAX);
+        // Forgotten by time, not by signs: many prepares say little of heartbeats.
+        self.liveness.interval = slowest(self.liveness.interval, since).min(SILENCE_MAX);
         let limit = self.liveness.limit();
         self.liveness.silence.start_every(limit, self.now);
         if self.wished().is_some() {
@@ -177,7 +210,52 @@ impl Replica {
         }
     }
 
-    /// V17: whoever hears from no quorum, or gets nothing committed, stands in nobody's way.
+    /// Bytes of another replica's node have arrived, of a message that is not whole yet. What it says to this
+    /// group may be behind that: it is not silent, it is slow, for a bounded time. The node lives; whether the
+    /// group does there is another question (V17), which only its own messages answer. So a wish stays. A backup
+    /// answers the heartbeats that are on their way: its primary hears from it, and is not alone.
+    pub(super) fn on_receiving(&mut self, from: ReplicaId) {
+        if from.0 >= self.config.replica_count {
+            return;
+        }
+        let now = self.now.monotonic;
+        self.liveness.receiving[usize::from(from.0)] = now;
+        let since = now.saturating_sub(self.liveness.sign);
+        let follows = self.status == Status::Normal && from == self.primary();
+        if !follows || since >= RECEIVING_MAX {
+            return;
+        }
+        self.liveness.silence.defer(self.now);
+        if now.saturating_sub(self.liveness.sign.max(self.liveness.answered)) >= HEARTBEAT_INTERVAL
+        {
+            self.liveness.answered = now;
+            self.answer_heartbeat();
+        }
+    }
+
+    /// What was given to this node's disk or to the links moves: that of this group may be behind it.
+    pub(super) fn on_moving(&mut self) {
+        self.liveness.progress.on_moving(self.now.monotonic);
+    }
+
+    /// Something that is in flight has come closer to its commit.
+    pub(super) fn on_progress(&mut self) {
+        if self.status == Status::Normal {
+            self.liveness.progress.on_moved(self.now.monotonic);
+        }
+    }
+
+    /// Nothing in flight is no lack of progress.
+    fn note_in_flight(&mut self) {
+        if self.op() <= self.commit_chained {
+            self.liveness.progress.rest(self.now.monotonic);
+        }
+    }
+
+    /// V17: whoever hears from no quorum, or gets nothing committed, stands in nobody's way. These are two
+    /// questions. Who does not hear is cut off, and the others may be able to do without it: that takes a fixed
+    /// time. Who hears its backups and waits for their disks, or for its own, would be followed by somebody who
+    /// waits for the same: that is given up only when nothing moves for longer than it usually takes.
     fn abdicate_if_alone(&mut self) {
         if mutation::V17 || self.config.replica_count == 1 || self.liveness.is_abdicated {
             return;
@@ -186,17 +264,14 @@ impl Replica {
         let mut heard = Votes::default();
         heard.add(self.config.replica);
         for replica in self.others() {
-            if now.saturating_sub(self.liveness.heard[usize::from(replica.0)]) < ABDICATION_INTERVAL
-            {
+            if self.liveness.hears(replica, now) {
                 heard.add(replica);
             }
         }
-        let next = self.commit_chained.next();
-        if self.op() < next || self.liveness.stuck.0 != next {
-            self.liveness.stuck = (next, now);
-        }
-        let is_stuck = now.saturating_sub(self.liveness.stuck.1) >= ABDICATION_INTERVAL;
-        if is_stuck || !heard.is_quorum(self.config.replica_count) {
+        if self.liveness.progress.is_stuck(now) {
+            self.liveness.progress.on_moved(now);
+            self.abdicate();
+        } else if !heard.is_quorum(self.config.replica_count) {
             self.abdicate();
         }
     }

@@ -149,6 +149,8 @@ impl Replica {
             Input::CheckpointFetched(checkpoint) => self.on_checkpoint_fetched(checkpoint),
             Input::PrepareRead { op, to, prepare } => self.on_prepare_read(op, to, prepare),
             Input::PrimaryLost => self.on_primary_lost(),
+            Input::Receiving { from } => self.on_receiving(from),
+            Input::Moving => self.on_moving(),
             Input::Stop => self.on_stop(),
             Input::ConfirmView { token } => self.on_confirm_view(token),
         }

@@ -284,7 +284,7 @@ impl Replica {
 
     pub(super) fn count_vote(&mut self, op: Op, checksum: u128, replica: ReplicaId) {
         match self.pipeline.vote(op, checksum, replica) {
-            Ok(()) => {}
+            Ok(()) => self.on_progress(),
             // Committed by the backups before it was durable here, and applied.
             Err(Ignore::PrepareOkNotInFlight) if op <= self.commit_max => return,
             Err(reason) => return self.count_ignored(reason),
@@ -333,6 +333,17 @@ impl Replica {
         self.learn_checkpoint_quorum(commit.checkpoint_quorum);
         self.repair.want(commit.op);
         self.repair_on();
+        self.answer_heartbeat();
+
+        // Nothing was committed since the last heartbeat: our acknowledgements may be lost.
+        if self.heartbeat_commit == commit.commit.op {
+            self.acknowledge_after(commit.commit.op);
+        }
+        self.heartbeat_commit = commit.commit.op;
+    }
+
+    /// A backup tells the primary of its view that it follows.
+    pub(super) fn answer_heartbeat(&mut self) {
         let ok = CommitOk {
             replica: self.config.replica,
             view: self.view,
@@ -340,12 +351,6 @@ impl Replica {
             checkpoint: self.checkpoint_op(),
         };
         self.send(self.primary(), Message::CommitOk(ok));
-
-        // Nothing was committed since the last heartbeat: our acknowledgements may be lost.
-        if self.heartbeat_commit == commit.commit.op {
-            self.acknowledge_after(commit.commit.op);
-        }
-        self.heartbeat_commit = commit.commit.op;
     }
 
     pub(super) fn on_commit_ok(&mut self, ok: CommitOk) {
@@ -387,6 +392,7 @@ impl Replica {
         self.commit_chained = op;
         self.commit_max = self.commit_max.max(op);
         self.note(Note::Committed { op });
+        self.on_progress();
         self.confirm_by_commit(op);
         self.apply_committed();
     }

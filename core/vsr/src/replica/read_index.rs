@@ -93,6 +93,7 @@ impl Replica {
         if !self.is_primary() {
             return self.count_ignored(Ignore::NotPrimary);
         }
+        self.on_heard(ok.replica);
         if ok.round != self.read_index.round || self.read_index.asked.is_empty() {
             return self.count_ignored(Ignore::ProbeRoundOver);
         }

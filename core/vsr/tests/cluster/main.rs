@@ -9,6 +9,7 @@
 mod clients;
 mod disk;
 mod group;
+mod load;
 mod random;
 mod story;
 mod transfer;
@@ -182,6 +183,32 @@ fn run_without_checkpoints(replica_count: u8) {
             "n = {replica_count}: {what}: {count}, at least {floor} expected"
         );
     }
+}
+
+/// Everything is slow, and nobody fails: the first view is the only one.
+fn run_under_load(replica_count: u8) {
+    let seeds = seeds(20);
+    let mut counts = group::Counts::default();
+    for seed in seeds.clone() {
+        counts.add(&load::tell(replica_count, seed));
+    }
+    let count = count_of(&seeds);
+    eprintln!("n = {replica_count}, {count} seeds: {counts:?}");
+    assert!(
+        counts.committed >= 50 * count,
+        "n = {replica_count}: ops committed: {}",
+        counts.committed
+    );
+}
+
+#[test]
+fn three_replicas_under_load() {
+    run_under_load(3);
+}
+
+#[test]
+fn five_replicas_under_load() {
+    run_under_load(5);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{CommitOk, Effect, Input, Message, Note, Origin, Refusal, Status, Token};
 
+/// The answer of a backup to a heartbeat.
 const fn commit_ok(replica: u8) -> Message {
     Message::CommitOk(CommitOk {
         replica: ReplicaId(replica),
@@ -141,11 +142,191 @@ fn v17_primary_that_commits_nothing_abdicates() {
     primary.durable(&prepare);
     let abdicated = Effect::Note(Note::Abdicated { view: View(0) });
     let mut effects = vec![];
-    for _ in 0..61 {
+    for _ in 0..119 {
         effects.extend(primary.wait(10));
         effects.extend(primary.message(commit_ok(1)));
     }
-    assert!(effects.contains(&abdicated));
+    assert!(!effects.contains(&abdicated));
+    assert!(primary.wait(10).contains(&abdicated));
+}
+
+/// Time passes, and the backups answer heartbeats.
+fn answered_for(primary: &mut Fixture, milliseconds: u64) -> Vec<Effect> {
+    let mut effects = vec![];
+    for _ in 0..milliseconds / 10 {
+        effects.extend(primary.wait(10));
+        for backup in 1..3 {
+            effects.extend(primary.message(commit_ok(backup)));
+        }
+    }
+    effects
+}
+
+/// V17 is for those who are cut off. Where an op takes long and comes on, another primary would wait for the same
+/// disks.
+#[test]
+fn primary_whose_commits_are_slow_keeps_leading() {
+    let mut primary = Fixture::started(0, 5);
+    primary.tick_after(10);
+    let mut effects = vec![];
+    for token in 0..5 {
+        let prepare = primary.prepare(token);
+        effects.extend(answered_for(&mut primary, 1_100));
+        effects.extend(primary.durable(&prepare));
+        for backup in 1..3 {
+            effects.extend(answered_for(&mut primary, 1_100));
+            effects.extend(primary.message(Message::PrepareOk(prepare_ok(backup, &prepare))));
+        }
+        effects.extend(primary.applied(prepare.header.op, ""));
+    }
+    assert!(!wishes_for_a_view(&effects));
+    assert!(primary.replica.is_serving());
+    assert_eq!(primary.replica.commit_max(), Op(5));
+}
+
+/// The time that is given follows the time that is needed: once it was slow, it may be slow again.
+#[test]
+fn primary_that_was_slow_of_late_is_given_more_time() {
+    let mut primary = Fixture::started(0, 3);
+    primary.tick_after(10);
+    let prepare = primary.prepare(1);
+    primary.durable(&prepare);
+    answered_for(&mut primary, 1_000);
+    primary.message(Message::PrepareOk(prepare_ok(1, &prepare)));
+    primary.applied(prepare.header.op, "");
+    let prepare = primary.prepare(2);
+    primary.durable(&prepare);
+    assert!(!wishes_for_a_view(&answered_for(&mut primary, 2_000)));
+    // Not for ever (V17).
+    assert!(wishes_for_a_view(&answered_for(&mut primary, 2_100)));
+}
+
+/// Its ops may be behind those of other groups, on the way to the disk or to the others; for a bounded time.
+#[test]
+fn primary_whose_node_moves_other_things_keeps_leading_for_a_while() {
+    let mut primary = Fixture::started(0, 3);
+    primary.tick_after(10);
+    let prepare = primary.prepare(1);
+    primary.durable(&prepare);
+    let mut waited = 0;
+    let mut effects = vec![];
+    while !wishes_for_a_view(&effects) {
+        effects = primary.handle(Input::Moving);
+        effects.extend(answered_for(&mut primary, 10));
+        waited += 10;
+        assert!(waited < 10_000);
+    }
+    assert!((4_000..6_000).contains(&waited), "{waited}");
+}
+
+/// V17: what moves is no excuse for one that hears nobody.
+#[test]
+fn v17_primary_that_hears_nobody_abdicates_whatever_moves() {
+    let mut primary = Fixture::started(0, 3);
+    primary.tick_after(10);
+    let prepare = primary.prepare(1);
+    let mut effects = primary.durable(&prepare);
+    for _ in 0..59 {
+        effects.extend(primary.handle(Input::Moving));
+        effects.extend(primary.wait(10));
+    }
+    assert!(!wishes_for_a_view(&effects));
+    primary.handle(Input::Moving);
+    assert!(wishes_for_a_view(&primary.wait(10)));
+}
+
+/// What a backup answers may be behind something large that it sends; again for a bounded time.
+#[test]
+fn primary_that_is_receiving_from_a_backup_hears_it_for_a_while() {
+    let mut primary = Fixture::started(0, 3);
+    primary.tick_after(10);
+    let mut waited = 0;
+    let mut effects = vec![];
+    while !wishes_for_a_view(&effects) {
+        let from = ReplicaId(1);
+        effects = primary.handle(Input::Receiving { from });
+        effects.extend(primary.wait(10));
+        waited += 10;
+        assert!(waited < 10_000);
+    }
+    assert_eq!(waited, 2_000);
+}
+
+/// A primary is not silent while something large comes from it.
+#[test]
+fn backup_that_is_receiving_from_its_primary_does_not_suspect_it_for_a_while() {
+    let receiving = |backup: &mut Fixture, from: u8| {
+        let mut waited = 0;
+        let mut effects = vec![];
+        while !wishes_for_a_view(&effects) {
+            let from = ReplicaId(from);
+            effects = backup.handle(Input::Receiving { from });
+            effects.extend(backup.wait(10));
+            waited += 10;
+            assert!(waited < 10_000);
+        }
+        waited
+    };
+    // The node may live and the group there be dead.
+    let waited = receiving(&mut backup(), 0);
+    assert!((2_000..2_200).contains(&waited), "{waited}");
+    // What another backup sends says nothing of the primary, nor does one that is none.
+    assert_eq!(receiving(&mut backup(), 1), 150);
+    assert_eq!(receiving(&mut backup(), 7), 150);
+    // When the bytes stop, there is one interval as after any sign.
+    let mut backup = backup();
+    for _ in 0..30 {
+        backup.handle(Input::Receiving { from: ReplicaId(0) });
+        assert!(!wishes_for_a_view(&backup.wait(10)));
+    }
+    assert!(!wishes_for_a_view(&backup.wait(130)));
+    assert!(wishes_for_a_view(&backup.wait(20)));
+}
+
+/// Its primary hears from it meanwhile, though the heartbeats that it would answer are behind what it receives.
+#[test]
+fn backup_that_is_receiving_answers_the_heartbeats_that_are_to_come() {
+    let mut backup = backup();
+    let mut answers = 0;
+    for _ in 0..100 {
+        let effects = backup.handle(Input::Receiving { from: ReplicaId(0) });
+        answers += usize::from(effects == [send(0, commit_ok(2))]);
+        assert!(answers > 0 || effects.is_empty());
+        backup.wait(10);
+    }
+    // As many as heartbeats fit into that time, ticks being what they are.
+    assert_eq!(answers, 33);
+    assert_eq!(backup.handle(Input::Receiving { from: ReplicaId(1) }), []);
+}
+
+/// A host that is busy has each tick a little late. What a replica could not hear in that time is no silence.
+#[test]
+fn late_ticks_in_a_row_are_no_silence() {
+    let mut backup = backup();
+    let mut waited = 0;
+    let mut effects = vec![];
+    while !wishes_for_a_view(&effects) {
+        effects = backup.tick_after(60);
+        waited += 60;
+    }
+    // Of each tick 20 ms count.
+    assert_eq!(waited, 8 * 60);
+}
+
+/// One slow interval is remembered, however many prepares come after it.
+#[test]
+fn slow_interval_is_not_hidden_by_prepares() {
+    let mut backup = backup();
+    backup.wait(140);
+    backup.message(Message::Commit(heartbeat(0, EMPTY)));
+    let mut commit = EMPTY;
+    for prepare in chain(30) {
+        backup.message(prepare_message(&prepare, commit));
+        backup.durable(&prepare);
+        commit = point(&prepare);
+    }
+    assert!(!wishes_for_a_view(&backup.wait(400)));
+    assert!(wishes_for_a_view(&backup.wait(20)));
 }
 
 /// V17: with a quorum that answers, and commits, it stays; an idle one, too.

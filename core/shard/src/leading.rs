@@ -1,0 +1,33 @@
+//! What the replicas of a shard learn of their node, because it bears on who had better lead.
+
+use alloc::vec::Vec;
+
+use wire::{ConsensusGroup, ReplicaId};
+
+use crate::{Shard, host::Member};
+
+impl Shard {
+    /// The replicas that it hosts.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
+        let metadata = self.metadata.iter().map(|host| &host.member);
+        metadata.chain(self.data.values().map(|host| &host.member))
+    }
+
+    /// Tells all replicas that it hosts.
+    pub(crate) fn feed_all(&mut self, input: &vsr::Input) {
+        let groups: Vec<ConsensusGroup> = self.members().map(|member| member.group).collect();
+        for group in groups {
+            self.feed(group, input.clone());
+        }
+    }
+
+    /// All groups of a node share its links: what any of them has said may be behind this.
+    pub(crate) fn on_receiving(&mut self, from: ReplicaId) {
+        self.feed_all(&vsr::Input::Receiving { from });
+    }
+
+    /// They share the journal and the links of this one, too.
+    pub(crate) fn on_moving(&mut self) {
+        self.feed_all(&vsr::Input::Moving);
+    }
+}
