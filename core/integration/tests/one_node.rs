@@ -19,6 +19,7 @@ mod r10;
 mod r12;
 mod r14;
 mod r15;
+mod r16;
 mod r17;
 mod r18;
 mod r24;

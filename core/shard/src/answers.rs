@@ -774,6 +774,9 @@ fn tell_progress(
             lag: offsets.end.0.saturating_sub(group.next.0),
             last_polled: group.last_polled,
             fence: group.fence,
+            polled_ms_ago: group.polled_ms_ago,
+            stored_ms_ago: group.stored_ms_ago,
+            stalled_ms: group.stalled_ms,
         })
     };
     if let (Some(moving), Some((waits_for, time_left))) = (&mut partition.moving, group.waits_for) {

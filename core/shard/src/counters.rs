@@ -67,6 +67,9 @@ counters! {
     /// Partitions of consumer groups that move, or are about to get their start, at this moment, as the
     /// shards that lead them see it.
     moving,
+    /// Partitions of consumer groups at this moment, as the shards that lead them see it, whose owner has neither
+    /// polled nor stored for 30 s although messages are left.
+    stalled,
     /// Events that told sessions of another assignment.
     assignment_events,
     /// The numbers of the last ops applied, those of all consensus groups added up, also from before the start:

@@ -11,7 +11,7 @@ use wire::{
     PollStrategy, View,
 };
 
-use crate::{GroupReader, GroupWriteSection, PartitionAddress, mutation};
+use crate::{GroupReader, GroupWriteSection, PartitionAddress, activity::Activity, mutation};
 
 /// What the metadata says of a claim.
 #[derive(Clone, Debug)]
@@ -225,16 +225,19 @@ pub(crate) struct ViewMemory {
     fences: BTreeMap<(PartitionKey, ConsumerGroupId), Epoch>,
     /// The highest offset served, and the ownership that it was served in.
     polled: BTreeMap<(PartitionKey, ConsumerGroupId), (Epoch, Offset)>,
+    /// Whether the owners get on.
+    pub(crate) activity: Activity,
 }
 
 impl ViewMemory {
     /// This node leads the data group from now on.
-    pub(crate) fn begin(&mut self, view: View, state: &DataGroup) {
+    pub(crate) fn begin(&mut self, view: View, state: &DataGroup, now: u64) {
         if self.view == Some(view) {
             return;
         }
         self.view = Some(view);
         self.polled.clear();
+        self.activity.begin(now);
         self.incarnations = state.partitions().collect();
         if mutation::DRAIN {
             return self.fences.clear();
@@ -301,6 +304,7 @@ impl ViewMemory {
             .range(all.clone())
             .map(|((_, group), _)| *group)
             .chain(self.fences.range(all).map(|((_, group), _)| *group))
+            .chain(self.activity.groups_of(key))
             .collect();
         for group in groups {
             self.forget(key, group);
@@ -311,5 +315,6 @@ impl ViewMemory {
     pub(crate) fn forget(&mut self, key: PartitionKey, group: ConsumerGroupId) {
         self.polled.remove(&(key, group));
         self.fences.remove(&(key, group));
+        self.activity.forget(&(key, group));
     }
 }

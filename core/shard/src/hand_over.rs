@@ -323,6 +323,10 @@ impl Shard {
             hand_overs.watch(place, &view, timeout, now);
             return;
         };
+        if let Some(held_since) = view.held_since() {
+            let place = (partition_key, key.group);
+            host.memory.activity.owned(place, held_since, now);
+        }
         let timed_out = hand_overs.is_over(&place, now);
         let scene = Scene {
             group,
@@ -447,15 +451,30 @@ impl Shard {
             Step::Complete(_) => (MoveWait::Completion, None),
         });
         let next = host.state.group_next(partition, incarnation, key.group);
-        let start = host.state.position(partition, incarnation, "").ok()?.start;
+        let place = host.state.position(partition, incarnation, "").ok()?;
+        let next = next.ok()?.unwrap_or(place.start).max(place.start);
+        let idle = view.held_since().map(|held_since| {
+            let activity = &host.memory.activity;
+            activity.idle(&(partition, key.group), held_since, now)
+        });
+        let is_left = next < place.end;
         Some(crate::GroupStanding {
-            next: next.ok()?.unwrap_or(start).max(start),
+            next,
+            polled_ms_ago: idle.and_then(|idle| idle.polled).map(milliseconds),
+            stored_ms_ago: idle.and_then(|idle| idle.stored).map(milliseconds),
+            stalled_ms: idle
+                .filter(|_| is_left)
+                .map(|idle| milliseconds(idle.quiet)),
             last_polled: progress.last_polled,
             fence: record.fence,
             waits_for,
             is_damaged: host.state.is_damaged(partition),
         })
     }
+}
+
+fn milliseconds(nanoseconds: u64) -> u32 {
+    u32::try_from(nanoseconds / 1_000_000).unwrap_or(u32::MAX)
 }
 
 impl HandOvers {

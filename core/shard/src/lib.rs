@@ -15,6 +15,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod activity;
 mod admission;
 mod answers;
 mod config;

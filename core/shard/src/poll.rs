@@ -405,6 +405,7 @@ impl Polls {
             return self.answer(around, id);
         }
         around.counters.polls_waited += 1;
+        poll.note(around);
         poll.stage = Stage::Waiting;
         poll.results.clear();
         for section in &poll.work.sections {
@@ -552,6 +553,7 @@ impl Polls {
         };
         self.by_origin.remove(&poll.origin);
         self.deadlines.remove(&(poll.work.deadline, id));
+        poll.note(around);
         poll.remember(around);
         let satisfied = poll.is_satisfied();
         let host = poll
@@ -692,6 +694,27 @@ impl Poll {
             .map(|batch| batch.len() as u64)
             .sum();
         self.refused |= results().any(|result| result.status.is_err());
+    }
+
+    /// Keeps in mind that the owners of a group's partitions ask for messages.
+    fn note(&self, around: &mut Surroundings<'_>) {
+        let Reader::Group(reader) = &self.work.reader else {
+            return;
+        };
+        let now = around.desk.now.monotonic;
+        for (section, (_, result)) in self.work.sections.iter().zip(&self.results) {
+            let key = section.address.key;
+            let group = around.projection.group(&reader.key);
+            let view = group.and_then(|group| group.view(key.partition));
+            let held_since = view.and_then(|view| view.held_since());
+            if result.status.is_ok()
+                && let Some(host) = around.hosts.get_mut(&section.address.group)
+                && let Some(held_since) = held_since
+            {
+                let place = (key, reader.key.group);
+                host.memory.activity.polled(place, held_since, now);
+            }
+        }
     }
 
     /// Keeps in mind what the group was served: a hand-over waits until that is stored.

@@ -754,6 +754,7 @@ impl Shard {
                     self.counters.sessions = host.session_count() as u64;
                 }
                 self.counters.moving = self.hand_overs.len() as u64;
+                self.counters.stalled = self.stalled_count();
                 self.counters.ops_applied = self.ops_applied();
                 let counters = self.counters.all();
                 self.desk.answer(

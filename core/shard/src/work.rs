@@ -313,6 +313,12 @@ pub struct GroupStanding {
     pub last_polled: Option<Offset>,
     /// The fence.
     pub fence: Epoch,
+    /// How long ago its owner polled, as far as this node has seen, milliseconds.
+    pub polled_ms_ago: Option<u32>,
+    /// How long ago its owner stored an offset, as far as this node has seen, milliseconds.
+    pub stored_ms_ago: Option<u32>,
+    /// How long its owner has done neither, where there are messages left, milliseconds.
+    pub stalled_ms: Option<u32>,
     /// What a move waits for, and how long a revocation still has, milliseconds.
     pub waits_for: Option<(wire::MoveWait, Option<u32>)>,
     /// Whether the partition is out of service on this node: it does not get on, wherever it stands.

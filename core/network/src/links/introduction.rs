@@ -25,7 +25,7 @@ use sha2::Sha256;
 use wire::{ClusterId, DiskId, FrameHeader, ReplicaId};
 
 /// The version of the handshake and of what follows it on a link.
-pub const LINK_VERSION: u16 = 4;
+pub const LINK_VERSION: u16 = 5;
 
 /// Bytes of a nonce.
 pub(super) const NONCE_SIZE: usize = 32;
@@ -501,8 +501,8 @@ pub(super) mod tests {
         type Change = fn(&mut Introduction);
         let cases: [(Change, &str); 12] = [
             (
-                |it| it.version = 5,
-                "the version of links is 4 here and 5 there",
+                |it| it.version = 6,
+                "the version of links is 5 here and 6 there",
             ),
             (|it| it.cluster = ClusterId(8), "the cluster's id"),
             (|it| it.other = ReplicaId(2), "node 1 here and node 2 there"),

@@ -226,7 +226,8 @@ impl DataHost {
                         }
                     }
                     if self.member.serves() {
-                        self.memory.begin(self.member.primary().view, &self.state);
+                        let (view, now) = (self.member.primary().view, desk.now.monotonic);
+                        self.memory.begin(view, &self.state, now);
                     }
                 }
                 // Data groups have no client table.
@@ -263,6 +264,7 @@ impl DataHost {
         self.take_changes(desk);
         let waiters = token.and_then(|token| self.in_flight.remove(&token));
         let mut waiters = waiters.unwrap_or_default().into_iter();
+        let now = desk.now.monotonic;
         for partition::Applied {
             key,
             incarnation,
@@ -291,7 +293,12 @@ impl DataHost {
                 | DataResult::Failed(_) => {}
             }
             match waiters.next() {
-                Some(Waiter::Write(id, index)) => self.written(desk, op, id, (index, Ok(result))),
+                Some(Waiter::Write(id, index)) => {
+                    if let DataResult::Record { group, .. } = result {
+                        self.memory.activity.stored((key, group), now);
+                    }
+                    self.written(desk, op, id, (index, Ok(result)));
+                }
                 Some(Waiter::Poll(id, index)) => {
                     self.poll_results.push_back((id, index, Ok(result)));
                 }

@@ -25,6 +25,9 @@ fields! {
         next: Offset,
         last_polled: Option<Offset>,
         fence: Epoch,
+        polled_ms_ago: Option<u32>,
+        stored_ms_ago: Option<u32>,
+        stalled_ms: Option<u32>,
         waits_for: Option<(MoveWait, Option<u32>)>,
         is_damaged: bool,
     }

@@ -216,6 +216,15 @@ body! {
         last_polled: Option<Offset>,
         /// The highest epoch that the data group has seen; older ones are refused.
         fence: Epoch,
+        /// How long ago the owner polled the partition, milliseconds; absent when it has not since its
+        /// ownership began, or since the node leads the data group.
+        polled_ms_ago: Option<u32>,
+        /// How long ago the owner stored an offset, milliseconds; absent in the same cases.
+        stored_ms_ago: Option<u32>,
+        /// For how long the owner has neither polled nor stored, milliseconds, counted at most since its
+        /// ownership began or the node leads the data group; absent where no messages are left or nobody
+        /// owns the partition. A member that only gives signs of life shows here.
+        stalled_ms: Option<u32>,
     }
 
     /// Partitions were released, or not, in the order of the request.

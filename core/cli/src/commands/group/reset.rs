@@ -390,6 +390,9 @@ mod tests {
             lag: 49,
             last_polled: None,
             fence: Epoch(3),
+            polled_ms_ago: None,
+            stored_ms_ago: None,
+            stalled_ms: None,
         };
         let time = ResetTarget::Timestamp(Timestamp(7));
         let since = GroupStart::Timestamp(Timestamp(7));

@@ -62,6 +62,9 @@ pub(crate) fn partition(id: u32, owner: Option<u64>, stored: Option<u64>) -> Own
             lag: 100 - next,
             last_polled: stored.map(Offset),
             fence: Epoch(12),
+            polled_ms_ago: Some(1_250),
+            stored_ms_ago: stored.map(|_| 900),
+            stalled_ms: (next < 100).then_some(900),
         }),
     }
 }

@@ -1,8 +1,9 @@
 //! How consumer groups are shown.
 
 use cohort::{
-    ConsumerGroupDetails, ConsumerGroupSummary, ErrorCode, GroupProgress, GroupStart,
-    MemberDetails, MemberId, MemberStatus, MoveWait, OwnershipDetails, PartitionMove, ResetTarget,
+    ConsumerGroupDetails, ConsumerGroupSummary, DisplacedSession, ErrorCode, GroupProgress,
+    GroupStart, MemberDetails, MemberId, MemberStatus, MoveWait, OwnershipDetails, PartitionMove,
+    ResetTarget,
 };
 use serde_json::{Map, Value, json};
 
@@ -12,6 +13,9 @@ use crate::{
     output::{Cell, Column, Table, json},
     time,
 };
+
+/// For how long an owner leaves messages alone before that is told in so many words, milliseconds.
+const STALLED_MS: u32 = 10_000;
 
 /// Groups with their options.
 pub(super) fn summaries(groups: &[ConsumerGroupSummary]) -> Table {
@@ -74,7 +78,9 @@ pub(super) fn describe(group: &ConsumerGroupDetails, format: Format) -> String {
             );
             if !group.members.is_empty() {
                 text.push('\n');
-                text.push_str(&members(group).table());
+                let is_taken = |member: &MemberDetails| member.displaced.is_some();
+                let any_taken = group.members.iter().any(is_taken);
+                text.push_str(&members(group, any_taken).table());
             }
             text.push('\n');
             text.push_str(&partitions(group).table());
@@ -83,6 +89,9 @@ pub(super) fn describe(group: &ConsumerGroupDetails, format: Format) -> String {
                 1 => format!("\nlag at least {lag}: of 1 partition it is not known\n"),
                 _ => format!("\nlag at least {lag}: of {unknown} partitions it is not known\n"),
             });
+            for partition in &group.partitions {
+                text.push_str(&stalled(partition).unwrap_or_default());
+            }
             for damaged in group.partitions.iter().filter(|one| is_damaged(one)) {
                 text.push_str(&format!(
                     "damaged: partition {} is out of service, see the log of node {}\n",
@@ -103,7 +112,7 @@ pub(super) fn describe(group: &ConsumerGroupDetails, format: Format) -> String {
             object.insert("plan_pending".to_string(), pending);
             object.insert("lag".to_string(), Value::from(lag));
             object.insert("lag_is_partial".to_string(), Value::from(unknown > 0));
-            object.insert("members".to_string(), members(group).objects());
+            object.insert("members".to_string(), members(group, true).objects());
             let partitions = group.partitions.iter().map(partition_object);
             object.insert("partitions".to_string(), partitions.collect());
             json(&Value::Object(object))
@@ -181,7 +190,19 @@ fn duration(milliseconds: u64) -> String {
     }
 }
 
-fn members(group: &ConsumerGroupDetails) -> Table {
+/// A partition whose owner leaves its messages alone, though it may give signs of life.
+fn stalled(partition: &OwnershipDetails) -> Option<String> {
+    let (owner, progress) = (owner(partition)?, progress(partition)?);
+    let stalled = progress.stalled_ms.filter(|it| *it >= STALLED_MS)?;
+    Some(format!(
+        "stalled: partition {} has {} messages left, and member {owner} has neither polled nor stored for {}\n",
+        partition.partition,
+        progress.lag,
+        age(stalled),
+    ))
+}
+
+fn members(group: &ConsumerGroupDetails, with_taken: bool) -> Table {
     const COLUMNS: &[Column] = &[
         Column("member"),
         Column("client"),
@@ -192,11 +213,16 @@ fn members(group: &ConsumerGroupDetails) -> Table {
         Column("state"),
         Column("joined"),
         Column("partitions"),
+        Column("taken_over"),
     ];
-    let mut table = Table::new(COLUMNS);
+    let mut table = Table::new(if with_taken {
+        COLUMNS
+    } else {
+        COLUMNS.split_at(9).0
+    });
     let text = |text: &Option<String>| text.clone().map_or(Cell::None, Cell::Text);
     for member in &group.members {
-        table.row(vec![
+        let mut row = vec![
             Cell::Number(member.id.0),
             client(member),
             Cell::Number(member.session.0),
@@ -206,9 +232,28 @@ fn members(group: &ConsumerGroupDetails) -> Table {
             Cell::Text(state(member).to_string()),
             time_cell(member.joined),
             owned(group, member.id),
-        ]);
+        ];
+        if with_taken {
+            row.push(member.displaced.as_ref().map_or(Cell::None, taken_over));
+        }
+        table.row(row);
     }
     table
+}
+
+/// The session that lived when another one came with its instance id: two processes hold it, or held it.
+fn taken_over(displaced: &DisplacedSession) -> Cell {
+    let text = format!(
+        "from session {}, {}",
+        displaced.session,
+        time::format(displaced.at)
+    );
+    let object = json!({
+        "client": format!("{:032x}", displaced.client.0),
+        "session": displaced.session.0,
+        "at": displaced.at.0,
+    });
+    Cell::Both(text, object)
 }
 
 /// People tell clients apart by their beginnings.
@@ -254,11 +299,13 @@ fn partitions(group: &ConsumerGroupDetails) -> Table {
         Column("next"),
         Column("end"),
         Column("lag"),
+        Column("last_poll"),
+        Column("last_store"),
         Column("moves"),
         Column("waits_for"),
         Column("time_left"),
     ];
-    const WITHOUT_MOVES: &[Column] = COLUMNS.split_at(7).0;
+    const WITHOUT_MOVES: &[Column] = COLUMNS.split_at(9).0;
     let moving = group
         .partitions
         .iter()
@@ -282,6 +329,8 @@ fn partitions(group: &ConsumerGroupDetails) -> Table {
             known(progress.map(|progress| progress.next.0)),
             known(progress.map(|progress| progress.end.0)),
             known(progress.map(|progress| progress.lag)),
+            age_cell(progress.and_then(|progress| progress.polled_ms_ago)),
+            age_cell(progress.and_then(|progress| progress.stored_ms_ago)),
         ];
         if moving {
             row.extend(move_cells(partition));
@@ -304,10 +353,27 @@ fn move_cells(partition: &OwnershipDetails) -> [Cell; 3] {
         Some(wait) => wait_name(wait).to_string(),
         None => "?".to_string(),
     };
-    let left = moving.time_left_ms.map_or(Cell::None, |left| {
-        Cell::Text(format!("{}.{} s", left / 1_000, left / 100 % 10))
-    });
+    let left = moving
+        .time_left_ms
+        .map_or(Cell::None, |left| Cell::Text(tenths(left)));
     [Cell::Text(way), Cell::Text(wait), left]
+}
+
+/// With one digit behind the point.
+fn tenths(milliseconds: u32) -> String {
+    format!("{}.{} s", milliseconds / 1_000, milliseconds / 100 % 10)
+}
+
+/// How long ago something was.
+fn age(milliseconds: u32) -> String {
+    match milliseconds {
+        0..10_000 => tenths(milliseconds),
+        _ => duration(u64::from(milliseconds / 1_000) * 1_000),
+    }
+}
+
+fn age_cell(milliseconds: Option<u32>) -> Cell {
+    milliseconds.map_or(Cell::None, |it| Cell::Text(format!("{} ago", age(it))))
 }
 
 const fn wait_name(wait: MoveWait) -> &'static str {
@@ -334,6 +400,9 @@ fn partition_object(partition: &OwnershipDetails) -> Value {
         "lag": progress.map(|progress| progress.lag),
         "last_polled": number(progress.and_then(|progress| progress.last_polled)),
         "fence": progress.map(|progress| progress.fence.0),
+        "last_poll_ms_ago": progress.and_then(|progress| progress.polled_ms_ago),
+        "last_store_ms_ago": progress.and_then(|progress| progress.stored_ms_ago),
+        "stalled_ms": progress.and_then(|progress| progress.stalled_ms),
         "error": partition.progress.as_ref().err().map(|code| code.name()),
         "moving": partition.moving.as_ref().map(|moving| move_object(partition, moving)),
     })
@@ -364,11 +433,11 @@ fn reset(target: ResetTarget) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use cohort::{ConsumerGroupId, Epoch};
+    use cohort::{ClientId, ConsumerGroupId, Epoch, SessionNumber};
 
     use super::{
-        ConsumerGroupDetails, ErrorCode, Format, GroupStart, MemberId, MoveWait, PartitionMove,
-        describe, duration, summaries,
+        ConsumerGroupDetails, DisplacedSession, ErrorCode, Format, GroupStart, MemberId,
+        MemberStatus, MoveWait, PartitionMove, describe, duration, summaries,
     };
     use crate::{
         commands::group::sample::{NOON, group, summary},
@@ -413,6 +482,22 @@ mod tests {
     fn a_move_shows_its_way_and_what_it_waits_for_and_what_is_not_known_makes_the_sum_partial() {
         assert_golden("group-moving.txt", &describe(&moving(), Format::Table));
         assert_golden("group-moving.json", &describe(&moving(), Format::Json));
+    }
+
+    #[test]
+    fn whoever_leaves_messages_alone_is_named_and_so_are_two_processes_of_one_instance() {
+        let mut stalled = group();
+        let session = DisplacedSession {
+            client: ClientId(0xdead),
+            session: SessionNumber(21),
+            at: NOON,
+        };
+        stalled.members[1].displaced = Some(session);
+        stalled.members[1].state = MemberStatus::Active;
+        let progress = stalled.partitions[1].progress.as_mut();
+        progress.expect("it is known").stalled_ms = Some(42_900);
+        assert_golden("group-stalled.txt", &describe(&stalled, Format::Table));
+        assert_golden("group-stalled.json", &describe(&stalled, Format::Json));
     }
 
     #[test]

@@ -129,6 +129,9 @@ fn partitions() -> [OwnershipDetails; 3] {
             lag: 2,
             last_polled: Some(Offset(1_001)),
             fence: Epoch(50),
+            polled_ms_ago: Some(12_000),
+            stored_ms_ago: Some(11_500),
+            stalled_ms: Some(11_500),
         }),
     };
     let fencing = OwnershipDetails {
@@ -159,6 +162,9 @@ fn partitions() -> [OwnershipDetails; 3] {
             lag: 0,
             last_polled: None,
             fence: Epoch(0),
+            polled_ms_ago: None,
+            stored_ms_ago: None,
+            stalled_ms: None,
         }),
         ..revoked.clone()
     };
