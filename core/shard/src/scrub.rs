@@ -122,5 +122,8 @@ impl Scrub {
 fn next_full(hosts: &DataHosts, last: Option<SegmentId>) -> Option<Scan> {
     let from = last.map_or(wire::ConsensusGroup::METADATA, |last| last.group);
     let mut hosts = hosts.range(from..);
-    hosts.find_map(|(_, host)| host.state.next_full(last))
+    hosts.find_map(|(_, host)| match host.member.is_behind_its_disk() {
+        true => None,
+        false => host.state.next_full(last),
+    })
 }

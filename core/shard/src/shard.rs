@@ -199,8 +199,10 @@ impl Shard {
             clients_max: self.config.clients_max as usize,
         };
         let snapshot = recovered.checkpoint.as_ref().map_or(Op(0), |it| it.op);
+        let found = recovered.prepares.iter().map(|it| it.header.op()).max();
         let mut member = Member::new(group, Replica::new(config, recovered));
         member.snapshot = snapshot;
+        member.found = found.unwrap_or_default();
         let wrong = |reason| StartError::Snapshot { group, reason };
         match state {
             None if group == ConsensusGroup::METADATA => {
@@ -840,6 +842,7 @@ impl Shard {
         if self.ready_said && !self.stopping {
             self.scrub.on_time(&self.data, &mut self.desk);
         }
+        self.verifier.go_on(&mut self.data, &mut self.desk);
         self.expire_forwards();
         self.watch_fetches();
         self.watch_mending();

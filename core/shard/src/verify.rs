@@ -1,34 +1,38 @@
 //! Verification after a start: each partition's open segment is read once and judged.
 
-use alloc::{collections::VecDeque, string::ToString, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    string::ToString,
+    vec::Vec,
+};
 
 use bytes::Bytes;
 use partition::{Scan, SegmentFile, SegmentId, Verdict};
+use wire::ConsensusGroup;
 
 use crate::{Effect, IoTicket, Note, desk::Desk, poll::DataHosts};
 
 /// The segments that are still to be verified, one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Verifier {
-    waiting: VecDeque<SegmentId>,
+    waiting: BTreeMap<ConsensusGroup, VecDeque<SegmentId>>,
     current: Option<(IoTicket, Scan)>,
 }
 
 impl Verifier {
     /// Adds the open ones among the files of a snapshot. Full segments are verified when they are read.
     pub(crate) fn add(&mut self, files: Vec<SegmentFile>) {
-        self.waiting.extend(
-            files
-                .into_iter()
-                .filter(|file| file.open)
-                .map(|file| file.id),
-        );
+        for file in files.into_iter().filter(|file| file.open) {
+            let of_group = self.waiting.entry(file.id.group).or_default();
+            of_group.push_back(file.id);
+        }
     }
 
-    /// Goes on with the next segment, if none is being read.
+    /// Goes on with the next segment, if none is being read. Those of a group whose state is behind its disk wait:
+    /// what has been deleted since is not damaged.
     pub(crate) fn go_on(&mut self, hosts: &mut DataHosts, desk: &mut Desk) {
         while self.current.is_none() {
-            let Some(segment) = self.waiting.pop_front() else {
+            let Some(segment) = self.next(hosts) else {
                 return;
             };
             let scan = hosts
@@ -38,6 +42,17 @@ impl Verifier {
                 self.advance(hosts, desk, scan);
             }
         }
+    }
+
+    fn next(&mut self, hosts: &DataHosts) -> Option<SegmentId> {
+        self.waiting.retain(|_, segments| !segments.is_empty());
+        let is_due = |group: &ConsensusGroup| {
+            let host = hosts.get(group);
+            host.is_none_or(|host| !host.member.is_behind_its_disk())
+        };
+        let mut waiting = self.waiting.iter_mut();
+        let (_, segments) = waiting.find(|(group, _)| is_due(group))?;
+        segments.pop_front()
     }
 
     /// A range was read.

@@ -60,14 +60,18 @@ impl Checkpoints {
         let lost = member.replica.lost_checkpoint();
         self.wanted |= lost.is_some_and(|op| member.replica.commit_min() >= op)
             && matches!(self.stage, Stage::Idle);
-        // A group that has not recovered yet has nothing new, and will have: the journal asks only once.
-        if !self.wanted || !matches!(self.stage, Stage::Idle) || !member.is_settled() {
+        if !self.wanted || !matches!(self.stage, Stage::Idle) {
+            return;
+        }
+        if !member.has_new_ops() {
+            // A group that has not recovered yet has nothing new, and will have: the journal asks only once.
+            self.wanted = !member.is_settled();
+            return;
+        }
+        if !member.may_checkpoint() {
             return;
         }
         self.wanted = false;
-        if !member.has_new_ops() {
-            return;
-        }
         let (state, segments) = capture();
         let snapshot = Box::new(GroupSnapshot {
             group: member.group,

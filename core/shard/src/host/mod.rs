@@ -34,6 +34,8 @@ pub(crate) struct Member {
     pub(crate) confirmations: Confirmations,
     /// The op of the newest snapshot on the disk.
     pub(crate) snapshot: Op,
+    /// The last op that the journal held at the start.
+    pub(crate) found: Op,
     /// The state of a checkpoint that is handed to the replica: it takes its place if that takes it.
     pub(crate) restored: Option<Restored>,
 }
@@ -118,6 +120,7 @@ impl Member {
             tokens: 0,
             confirmations: Confirmations::new(),
             snapshot: Op(0),
+            found: Op(0),
             restored: None,
         }
     }
@@ -215,6 +218,21 @@ impl Member {
     /// Whether it takes no part until somebody repairs its disk.
     pub(crate) const fn is_out_of_service(&self) -> bool {
         matches!(self.replica.status(), Status::OutOfService(_))
+    }
+
+    /// Whether its state can be stored as a checkpoint. In between two views, too: those whom a new primary needs
+    /// may need a newer checkpoint of it first.
+    pub(crate) fn may_checkpoint(&self) -> bool {
+        self.is_settled() || matches!(self.replica.status(), Status::Normal | Status::ViewChange)
+    }
+
+    /// Whether the state may be older than what is on the disk: where the newest checkpoint was lost, it begins with
+    /// an older one, some of whose segments were deleted since.
+    pub(crate) fn is_behind_its_disk(&self) -> bool {
+        let found = self.found.min(self.replica.op());
+        self.replica.lost_checkpoint().is_some()
+            || !self.is_settled()
+            || self.replica.commit_min() < found
     }
 
     /// Whether ops were applied since the last checkpoint.

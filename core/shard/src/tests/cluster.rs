@@ -100,6 +100,11 @@ impl Cluster {
         }
     }
 
+    /// Nothing comes from one node to another any more, and no link ends.
+    pub(super) fn cut(&mut self, from: u8, to: u8) {
+        self.cut.insert((from, to));
+    }
+
     /// All links work again, and are new.
     pub(super) fn reconnect(&mut self) {
         self.cut.clear();

@@ -7,7 +7,7 @@ use wire::{ConsensusGroup, Event, Op, PollStrategy, Reply};
 use super::{
     cluster::{Cluster, PARTITIONS, with_topic},
     messages::{batch, payloads, poll, polled, send, sent},
-    node::{Client, DATA_GROUPS, Received, name},
+    node::{Client, DATA_GROUPS, Node, Received, name},
 };
 use crate::{Input, Note, PeerMessage, TransferFile, TransferMessage};
 
@@ -39,14 +39,18 @@ fn work(cluster: &mut Cluster, admin: &mut Client, node: u8) {
 
 /// The nodes that run take checkpoints of all groups, and learn of each other's.
 fn take_checkpoints(cluster: &mut Cluster) {
-    for group in groups() {
-        for node in cluster.nodes.iter_mut().flatten() {
-            let shards = u16::try_from(node.shards.len()).unwrap();
-            let shard = crate::shard_of_group(group, 3, shards);
-            node.feed(shard, Input::CheckpointWanted { group });
-        }
+    for node in cluster.nodes.iter_mut().flatten() {
+        want_checkpoints(node);
     }
     cluster.pass(200);
+}
+
+fn want_checkpoints(node: &mut Node) {
+    for group in groups() {
+        let shards = u16::try_from(node.shards.len()).unwrap();
+        let shard = crate::shard_of_group(group, 3, shards);
+        node.feed(shard, Input::CheckpointWanted { group });
+    }
 }
 
 /// Checkpoints of other nodes that a node has installed.
@@ -128,7 +132,6 @@ fn node_that_was_away_for_long_takes_over_checkpoints() {
     }
 }
 
-/// What was fetched and waits for its files is bounded, however slow they are.
 /// All of its snapshots are lost, which are newer than those of the others: these take new ones for it. Its files are
 /// left alone meanwhile, and it claims nothing.
 #[test]
@@ -138,12 +141,7 @@ fn node_that_lost_its_snapshots_takes_over_those_of_others() {
     take_checkpoints(&mut cluster);
     work(&mut cluster, &mut admin, 1);
     cluster.pass(200);
-    for group in groups() {
-        let node = cluster.node(2);
-        let shards = u16::try_from(node.shards.len()).unwrap();
-        let shard = crate::shard_of_group(group, 3, shards);
-        node.feed(shard, Input::CheckpointWanted { group });
-    }
+    want_checkpoints(cluster.node(2));
     cluster.pass(200);
     let newest = |cluster: &mut Cluster, node: u8| {
         let snapshots = &cluster.disk(node).snapshots;
@@ -170,6 +168,7 @@ fn node_that_lost_its_snapshots_takes_over_those_of_others() {
     cluster.assert_equal();
 }
 
+/// What was fetched and waits for its files is bounded, however slow they are.
 #[test]
 fn no_more_is_fetched_than_the_files_take() {
     let (mut cluster, mut admin) = with_topic();
@@ -248,17 +247,114 @@ fn newer_snapshot_is_taken_when_segments_of_the_last_one_are_gone() {
     cluster.pass_until("leaders", |cluster| cluster.all_led());
     work(&mut cluster, &mut admin, 1);
     take_checkpoints(&mut cluster);
-    let delete = wire::DeleteTopic {
-        stream: name("orders"),
-        topic: name("payments"),
-    };
-    cluster.call(1, &mut admin, delete).unwrap();
+    delete_topic(&mut cluster, &mut admin);
     cluster.pass(100);
     cluster.start(2);
     cluster.pass_until("the node has caught up", |cluster| caught_up(cluster, 2));
     assert_eq!(installed(&mut cluster, 2).len(), groups().count());
     cluster.pass(100);
     cluster.assert_equal();
+}
+
+/// The same of a node that is between two views, and will be until the other one has its checkpoint: it has ops
+/// that are not committed before.
+#[test]
+fn newer_snapshot_is_taken_between_two_views() {
+    let (mut cluster, mut admin) = with_topic();
+    let other = wire::CreateStream {
+        name: "other".into(),
+    };
+    cluster.call(1, &mut admin, other).unwrap();
+    let other = wire::CreateTopic {
+        stream: name("other"),
+        name: "topic".into(),
+        partitions: PARTITIONS,
+    };
+    cluster.call(1, &mut admin, other).unwrap();
+    cluster.kill(2);
+    cluster.pass_until("leaders", |cluster| cluster.all_led());
+    work(&mut cluster, &mut admin, 1);
+    take_checkpoints(&mut cluster);
+    delete_topic(&mut cluster, &mut admin);
+    cluster.pass(100);
+    // Nobody tells node 1 that what it sends is there.
+    cluster.cut(0, 1);
+    for partition in 0..PARTITIONS {
+        let batch = batch(&payloads("late", 1), 0, 0);
+        let request = wire::SendMessages {
+            stream: name("other"),
+            topic: name("topic"),
+            ..send(&[(partition, batch)])
+        };
+        cluster.node(1).submit(&mut admin, request);
+    }
+    cluster.settle();
+    cluster.kill(0);
+    cluster.pass(1_000);
+    cluster.start(2);
+    cluster.pass_until("leaders", |cluster| cluster.all_led());
+    cluster.pass_until("the node has caught up", |cluster| caught_up(cluster, 2));
+    assert_eq!(installed(&mut cluster, 2).len(), groups().count());
+}
+
+/// The newest snapshots of a node are lost, and its journal leads on from older ones. What has been deleted in
+/// between is not damaged, also after a start at which nothing tells that there were newer ones.
+#[test]
+fn segments_that_were_deleted_before_a_snapshot_was_lost_are_not_damaged() {
+    let (mut cluster, mut admin) = with_topic();
+    work(&mut cluster, &mut admin, 1);
+    take_checkpoints(&mut cluster);
+    let older = cluster.node(2).disk.snapshots.clone();
+    let files = cluster.node(2).disk.segments.len();
+    delete_topic(&mut cluster, &mut admin);
+    cluster.pass(100);
+    want_checkpoints(cluster.node(2));
+    cluster.pass(200);
+    assert!(cluster.node(2).disk.segments.len() < files);
+    cluster.kill(2);
+    cluster.disk(2).snapshots = older;
+
+    cluster.isolate(2);
+    for (boot, is_lost) in [(1, true), (2, false)] {
+        cluster.start(2);
+        cluster.pass(200);
+        let notes = &cluster.node(2).notes;
+        let lost = notes.iter().filter(|note| is_lost_checkpoint(note)).count();
+        assert_eq!(lost > 0, is_lost, "start {boot}: {lost}");
+        assert!(!notes.iter().any(is_damage), "start {boot}: {notes:?}");
+        cluster.kill(2);
+    }
+    cluster.start(2);
+    cluster.reconnect();
+    cluster.pass_until("the node has caught up", |cluster| caught_up(cluster, 2));
+    assert!(!cluster.node(2).notes.iter().any(is_damage));
+    cluster.assert_equal();
+}
+
+fn is_damage(note: &Note) -> bool {
+    matches!(note, Note::Damaged { .. })
+}
+
+/// Whether it tells that a checkpoint was lost, and that the journal leads on from an older one.
+fn is_lost_checkpoint(note: &Note) -> bool {
+    matches!(
+        note,
+        Note::Replica {
+            note: vsr::Note::CheckpointLost {
+                is_bridged: true,
+                ..
+            },
+            ..
+        }
+    )
+}
+
+fn delete_topic(cluster: &mut Cluster, admin: &mut Client) {
+    let delete = wire::DeleteTopic {
+        stream: name("orders"),
+        topic: name("payments"),
+    };
+    cluster.call(1, admin, delete).unwrap();
 }
 
 /// Only what is missing of the segments is asked for.
