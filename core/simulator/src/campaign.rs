@@ -207,6 +207,11 @@ impl Counts {
             ("nodes cut off with one", self.nodes_stranded, 10),
             ("journals found damaged", self.journals_damaged, 40),
             ("prepares repaired", self.prepares_repaired, 12),
+            ("ops dropped on nacks", self.ops_truncated, 1),
+            ("snapshots damaged or gone", self.snapshots_rotten, 100),
+            ("lost checkpoints bridged", self.checkpoints_bridged, 15),
+            ("lost checkpoints had of others", self.checkpoints_lost, 60),
+            ("starts that misread a sector", self.starts_misread, 5),
             ("reads that failed", self.reads_failed, 100),
             ("reads in a wrong place", self.reads_misdirected, 50),
             ("writes in a wrong place", self.writes_misdirected, 15),
@@ -224,7 +229,7 @@ impl Counts {
 
     /// What happened less often than it must in so many runs, so that the runs mean something.
     fn below_floor(&self, runs: u64, replicas: u8) -> Vec<String> {
-        // Of several nodes no snapshots rot.
+        // Alone, nobody brings back what has rotten.
         let alone = [
             ("crashes in a checkpoint", self.crashes_in_checkpoint, 5),
             ("groups recovered from a snapshot", self.snapshots_used, 100),

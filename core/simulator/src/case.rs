@@ -82,10 +82,12 @@ const KINDS: &[(&str, LeaveOut)] = &[
         it.peers.rot = 0;
         it.peers.rot_segments = 0;
         it.peers.rot_end = 0;
+        it.peers.rot_snapshots = 0;
     }),
     ("slow-disks", |it| it.disks.slow = 0),
     ("failing-disks", |it| it.disks.fail = 0),
     ("failing-reads", |it| it.disks.fail_reads = 0),
+    ("failing-starts", |it| it.disks.fail_start = 0),
     ("full-disks", |it| it.disks.full = 0),
     ("lost-disks", |it| it.disks.lose = 0),
     ("lost-records", |it| it.disks.forget = 0),

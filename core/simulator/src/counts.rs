@@ -47,6 +47,14 @@ counts! {
     bits_rotten,
     /// Frames near the end of a journal damaged by rot.
     ends_rotten,
+    /// Snapshots damaged or gone.
+    snapshots_rotten,
+    /// Newest checkpoints that were lost, with a journal that leads on from an older one.
+    checkpoints_bridged,
+    /// Newest checkpoints that were lost, and no journal leads there.
+    checkpoints_lost,
+    /// Starts that could not read a sector, or read another one.
+    starts_misread,
     /// Nodes cut off with a damaged frame that only the others have.
     nodes_stranded,
     /// Disks that were slow for a while.

@@ -3,13 +3,13 @@
 //! They do so on fewer nodes than make a quorum, always the same ones: then whatever was acknowledged has a
 //! copy that can be read, and of what has none enough others can say that they never had it (V12). Never on two
 //! neighbouring frames: a superblock record is in two, and who has lost both has forgotten its promises (V13).
-//! Of segments anything may rot there: the others have them.
+//! Of segments and snapshots anything may rot there: the others have them.
 
 use bytes::Bytes;
 
 use crate::{
-    disk::{Directory, Disk, Frame, Inode, Name},
-    node::Node,
+    disk::{Directory, Disk, Frame, Inode, Name, Path},
+    node::{BadSector, Node},
     random::Random,
     run::Run,
 };
@@ -138,6 +138,90 @@ pub(crate) fn strike_segment(node: &mut Node, run: &mut Run, random: &mut Random
     run.counts.bits_rotten += 1;
     run.note(&[14, node.id as u64, position], || {
         format!("rot: node {}'s {name} at {position}", node.id)
+    });
+}
+
+/// A snapshot of this node rots, mostly the newest one of a group, or is gone.
+pub(crate) fn strike_snapshot(node: &mut Node, run: &mut Run, random: &mut Random) {
+    let snapshots = snapshots(&node.disk);
+    if snapshots.is_empty() {
+        return;
+    }
+    let of_group = random.pick(&snapshots);
+    let (path, inode) = match random.chance(800) {
+        true => of_group[of_group.len() - 1],
+        false => *random.pick(of_group),
+    };
+    let size = node.disk.size(inode);
+    let position = random.below(size.max(1));
+    match random.below(10) {
+        0..2 => {
+            let Directory::Group(group) = path.directory else {
+                unreachable!("snapshots are in the directories of groups");
+            };
+            node.remember_snapshot(group);
+            node.disk.remove(path);
+        }
+        2..4 => node.disk.set_size(inode, position),
+        4..6 => {
+            let length = random.between(1, 1_024);
+            let bytes = node.disk.read(inode, random.below(size.max(1)), length);
+            node.disk.overwrite(inode, position, &bytes);
+            run.counts.writes_misdirected += 1;
+        }
+        _ => damage(&mut node.disk, random, inode, position),
+    }
+    run.counts.snapshots_rotten += 1;
+    run.note(&[18, node.id as u64, position], || {
+        format!("rot: node {}'s {path} at {position}", node.id)
+    });
+}
+
+/// The snapshots of each group that has some, the newest last.
+fn snapshots(disk: &Disk) -> Vec<Vec<(Path, Inode)>> {
+    let directories: Vec<_> = disk.directories().collect();
+    let of_groups = directories.into_iter().map(|directory| {
+        let files = disk.list(directory);
+        let snapshots = files.filter(|(name, _)| matches!(name, Name::Snapshot(_)));
+        let paths = snapshots.map(|(name, inode)| (Path { directory, name }, inode));
+        paths.collect::<Vec<_>>()
+    });
+    of_groups
+        .filter(|snapshots| !snapshots.is_empty())
+        .collect()
+}
+
+/// The next start of this node cannot read a sector of the journal or of a snapshot, or reads another one instead.
+pub(crate) fn strike_start(node: &mut Node, run: &mut Run, random: &mut Random, sector: usize) {
+    let sector = sector as u64;
+    let disk = &node.disk;
+    let journals = disk.list(Directory::Journal);
+    let journals = journals.filter(|(name, _)| matches!(name, Name::Journal(_)));
+    let mut places: Vec<_> = journals
+        .flat_map(|(_, inode)| written(disk, inode))
+        .collect();
+    if random.chance(300) {
+        let snapshots = snapshots(disk).into_iter().flatten();
+        places = snapshots
+            .flat_map(|(_, inode)| written(disk, inode))
+            .collect();
+    }
+    if places.is_empty() {
+        return;
+    }
+    let (inode, from, to) = *random.pick(&places);
+    let position = random.between(from, to) / sector * sector;
+    let elsewhere = random.between(from, to) / sector * sector;
+    let bad = BadSector {
+        inode,
+        position,
+        length: sector,
+        elsewhere: random.chance(500).then_some(elsewhere),
+    };
+    node.trouble.fail_at_start(bad);
+    run.counts.starts_misread += 1;
+    run.note(&[19, node.id as u64, position], || {
+        format!("node {}: will not read {position} of a file", node.id)
     });
 }
 

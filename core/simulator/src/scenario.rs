@@ -127,6 +127,8 @@ pub(crate) struct PeerFaults {
     /// How many of a thousand times that a node goes down one of the last frames of its journal rots; on a minority
     /// of nodes, and where no write is torn.
     pub(crate) rot_end: u64,
+    /// How many of a thousand times that a node goes down a snapshot rots or is gone; on a minority of nodes.
+    pub(crate) rot_snapshots: u64,
 }
 
 /// What happens to disks beside rot: mean nanoseconds between two of a kind, 0 for never.
@@ -138,6 +140,8 @@ pub(crate) struct DiskFaults {
     pub(crate) fail: u64,
     /// Reads fail for a while, on a minority of nodes.
     pub(crate) fail_reads: u64,
+    /// How many of a thousand starts cannot read a sector, where nothing else is wrong at that time.
+    pub(crate) fail_start: u64,
     /// A disk has no space for a while.
     pub(crate) full: u64,
     /// A node loses its disk, where none is damaged otherwise.
@@ -229,7 +233,9 @@ impl Scenario {
             rot: *garbles.pick(&[0, 0, 800, 800]),
             rot_segments: *garbles.pick(&[0, 0, 0, 700]),
             rot_end: 0,
+            rot_snapshots: *random.aside(25).pick(&[0, 0, 300, 900]),
         };
+        self.disks.fail_start = *random.aside(26).pick(&[0, 300]);
         match random.aside(22).below(10) {
             0..3 => self.rot_ends(&mut random.aside(23)),
             3..5 => self.lose_disks(&mut random.aside(24)),
@@ -257,7 +263,9 @@ impl Scenario {
     fn lose_disks(&mut self, random: &mut Random) {
         self.peers.rot = 0;
         self.peers.rot_segments = 0;
+        self.peers.rot_snapshots = 0;
         self.disks.fail_reads = 0;
+        self.disks.fail_start = 0;
         self.disks.lose = *random.pick(&[300, 800, 2_000]) * MILLISECOND;
         self.disks.forget = *random.pick(&[0, 500, 800]);
     }
@@ -430,6 +438,7 @@ fn disk_faults(random: &mut Random) -> DiskFaults {
         slow: *random.pick(&[0, 0, 700, 2_000]) * MILLISECOND,
         fail: *random.pick(&[0, 0, 1_500]) * MILLISECOND,
         fail_reads: 0,
+        fail_start: 0,
         full: *random.pick(&[0, 0, 0, 1_000]) * MILLISECOND,
         lose: 0,
         forget: 0,

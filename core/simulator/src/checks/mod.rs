@@ -28,7 +28,7 @@ use self::{
     sessions::Sessions,
     wire::Wire,
 };
-use crate::{network::LinkId, node::Node, run::Run, scenario::Scenario};
+use crate::{Counts, network::LinkId, node::Node, run::Run, scenario::Scenario};
 
 /// Everything that is checked.
 #[derive(Debug)]
@@ -297,33 +297,10 @@ impl Checks {
                 let is_back = self.without_disk.remove(&(node, *group));
                 run.counts.replicas_taken_back += u64::from(is_back);
             }
-            Note::Replica {
-                note: vsr::Note::CheckpointWanted { .. },
-                ..
-            } => run.counts.checkpoints_wanted += 1,
-            Note::Replica {
-                note: vsr::Note::CheckpointInstalled { .. },
-                ..
-            } => run.counts.checkpoints_installed += 1,
-            Note::Replica {
-                note: vsr::Note::Damaged { .. },
-                ..
-            } => run.counts.journals_damaged += 1,
-            Note::Replica {
-                note: vsr::Note::Repaired { .. },
-                ..
-            } => run.counts.prepares_repaired += 1,
-            Note::Replica {
-                note: vsr::Note::Truncated { .. },
-                ..
-            } => run.counts.ops_truncated += 1,
-            Note::Replica {
-                note: vsr::Note::Undecided { .. },
-                ..
-            } => run.counts.ops_undecided += 1,
             Note::Checkpoint { .. } => run.counts.checkpoints += 1,
             Note::SessionRegistered { .. } => run.counts.sessions_registered += 1,
-            Note::Replica { .. } | Note::SessionEnded { .. } | Note::LoginRefused => {}
+            Note::Replica { note, .. } => count_of_replica(&mut run.counts, note),
+            Note::SessionEnded { .. } | Note::LoginRefused => {}
         }
     }
 
@@ -402,6 +379,24 @@ impl Checks {
             run.fail("at the end there is no root");
         }
     }
+}
+
+/// Counts what happens to replicas and means nothing to the checks.
+fn count_of_replica(counts: &mut Counts, note: &vsr::Note) {
+    let count = match note {
+        vsr::Note::CheckpointWanted { .. } => &mut counts.checkpoints_wanted,
+        vsr::Note::CheckpointInstalled { .. } => &mut counts.checkpoints_installed,
+        vsr::Note::CheckpointLost { is_bridged, .. } => match is_bridged {
+            true => &mut counts.checkpoints_bridged,
+            false => &mut counts.checkpoints_lost,
+        },
+        vsr::Note::Damaged { .. } => &mut counts.journals_damaged,
+        vsr::Note::Repaired { .. } => &mut counts.prepares_repaired,
+        vsr::Note::Truncated { .. } => &mut counts.ops_truncated,
+        vsr::Note::Undecided { .. } => &mut counts.ops_undecided,
+        _ => return,
+    };
+    *count += 1;
 }
 
 /// Requests that may be on their way to a shard when it says that it takes no more.

@@ -11,8 +11,8 @@ pub(crate) fn check(run: &mut Run, nodes: &[Node], record: &SuperblockRecord) {
     if op == Op(0) {
         return;
     }
-    // A disk that was lost may have had it: who lacks what the others gave up gets their checkpoint.
-    let lost = |node: &Node| node.lost_snapshots.as_ref()?.get(&record.group).copied();
+    // One that was lost counts: who lacks what the others gave up gets their checkpoint.
+    let lost = |node: &Node| node.lost_snapshots.get(&record.group).copied();
     let newest = |node: &Node| node.newest_snapshot_op(record.group).max(lost(node));
     let holders = nodes.iter().filter(|node| newest(node) >= Some(op)).count();
     run.counts.recyclings_checked += 1;

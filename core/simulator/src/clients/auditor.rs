@@ -82,11 +82,9 @@ impl Auditor {
                         self.on_refused(desk, (key, task), failure.code);
                     }
                     Ok(()) if result.stored == Some(Offset(stored)) => {}
-                    // A node that stood still may have carried out what a client sent before it ended.
-                    Ok(())
-                        if result
-                            .stored
-                            .is_some_and(|now| is_stored(desk, key, &consumer, now)) => {}
+                    // A node that stood still may have carried out what a client sent before it ended: it stored
+                    // another one, or deleted it.
+                    Ok(()) if is_stored(desk, key, &consumer, result.stored) => {}
                     Ok(()) => desk.run.fail(format!(
                         "{key}: {:?} is stored for {consumer}, not {stored}",
                         result.stored
@@ -153,14 +151,11 @@ impl Task {
     }
 }
 
-/// Whether a consumer has stored this offset by now.
-fn is_stored(desk: &Desk<'_>, key: PartitionKey, consumer: &str, offset: Offset) -> bool {
+/// Whether this is what a consumer has stored by now.
+fn is_stored(desk: &Desk<'_>, key: PartitionKey, consumer: &str, told: Option<Offset>) -> bool {
     let mut live = desk.ledger.live_partitions();
     let model = live.find(|(found, _)| *found == key);
-    model.is_some_and(|(_, model)| {
-        let mut stored = model.consumers();
-        stored.any(|(name, stored)| name == consumer && stored == offset.0)
-    })
+    model.is_some_and(|(_, model)| model.stored(consumer) == told.map(|told| told.0))
 }
 
 fn all_tasks(desk: &Desk<'_>) -> Vec<Task> {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use journal::FileId;
 use partition::{FileKind, SegmentChange, SegmentId};
 use shard::{GroupSnapshot, IoTicket, SnapshotPart};
-use wire::{ConsensusGroup, Op, checksum128};
+use wire::{ConsensusGroup, Op};
 
 use super::{Machine, snapshot};
 use crate::{
@@ -306,13 +306,13 @@ fn read_snapshot(
 ) -> Option<SnapshotPart> {
     let inode = machine.disk.find(path)?;
     let size = machine.disk.size(inode);
-    let body = snapshot::body(&machine.read(path, 0, size).ok()?)?;
-    let size = body.len() as u64;
-    let index = |position: u64| usize::try_from(position.min(size)).expect("it is in memory");
+    let (size, checksum, body) = snapshot::open(&machine.read(path, 0, size).ok()?)?;
+    let there = body.len() as u64;
+    let index = |position: u64| usize::try_from(position.min(there)).expect("it is in memory");
     let bytes = body.slice(index(position)..index(position.saturating_add(length)));
     Some(SnapshotPart {
         size,
-        checksum: checksum128(&body),
+        checksum,
         bytes,
     })
 }

@@ -25,7 +25,7 @@ pub(crate) use self::{
     jobs::JobId,
     process::{Process, RunningEvent, Thread},
     recovery::{Recovery, RecoveryEvent, RecoveryStep, Refused},
-    trouble::{Failing, Trouble},
+    trouble::{BadSector, Failing, Trouble},
 };
 
 /// One node of the cluster.
@@ -36,8 +36,10 @@ pub(crate) struct Node {
     pub(crate) disk: Disk,
     /// What is wrong with the disk at the moment.
     pub(crate) trouble: Trouble,
-    /// The newest snapshots of disks that it has lost; none if it has its first one (V13).
-    pub(crate) lost_snapshots: Option<BTreeMap<ConsensusGroup, Op>>,
+    /// It has lost a disk, and its process is to come back from the others (V13).
+    pub(crate) is_rejoining: bool,
+    /// The newest snapshots that it has lost, with its disk or without.
+    pub(crate) lost_snapshots: BTreeMap<ConsensusGroup, Op>,
     pub(crate) clock: Clock,
     pub(crate) state: State,
     /// Counts starts, so that what belongs to an earlier process is recognised.
@@ -72,7 +74,8 @@ impl Node {
             replica: ReplicaId(u8::try_from(id).expect("a cluster has few nodes")),
             disk: Disk::new(scenario.sector),
             trouble: Trouble::default(),
-            lost_snapshots: None,
+            is_rejoining: false,
+            lost_snapshots: BTreeMap::new(),
             clock: Clock::new(0, drift),
             state: State::Down,
             boot: 0,
@@ -125,14 +128,19 @@ impl Node {
     /// The disk is an empty one from now on, formatted so that the node comes back from the others (V13).
     pub(crate) fn lose_disk(&mut self, scenario: &Scenario) {
         assert!(matches!(self.state, State::Down));
-        let mut lost = self.lost_snapshots.take().unwrap_or_default();
         for group in Self::groups(scenario) {
-            let newest = self.newest_snapshot_op(group).unwrap_or_default();
-            let before = lost.entry(group).or_default();
+            self.remember_snapshot(group);
+        }
+        self.is_rejoining = true;
+        self.disk = Disk::new(scenario.sector);
+    }
+
+    /// What is lost may be the newest snapshot of a group.
+    pub(crate) fn remember_snapshot(&mut self, group: ConsensusGroup) {
+        if let Some(newest) = self.newest_snapshot_op(group) {
+            let before = self.lost_snapshots.entry(group).or_default();
             *before = newest.max(*before);
         }
-        self.lost_snapshots = Some(lost);
-        self.disk = Disk::new(scenario.sector);
     }
 
     pub(crate) const fn is_up(&self) -> bool {

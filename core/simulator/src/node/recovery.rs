@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use journal::{Affected, Damage, FileSize, Input, Journal, Scan, Scanned, Uncertain, Verdict};
 use partition::FileKind;
 use shard::{GroupSnapshot, GroupStart, StateSnapshot};
@@ -15,7 +16,7 @@ use super::{
     snapshot,
 };
 use crate::{
-    disk::{Directory, Name, Path},
+    disk::{Directory, Inode, Name, Path},
     event::ProcessEvent,
     run::Run,
     scenario::Scenario,
@@ -117,12 +118,11 @@ impl Node {
         let mut fixes = Vec::new();
         let mut starts = Vec::new();
         for group in Self::groups(scenario) {
-            let snapshot = self.newest_snapshot(group);
+            let snapshot = self.newest_snapshot(run, group);
             run.counts.snapshots_used += u64::from(snapshot.is_some());
             let found = scanned.groups.remove(&group);
-            let is_rejoining = self.lost_snapshots.is_some();
             let damage = &scanned.damage;
-            let start = GroupStart::from_disk(group, snapshot, found, damage, is_rejoining);
+            let start = GroupStart::from_disk(group, snapshot, found, damage, self.is_rejoining);
             let start = start.map_err(|error| {
                 Refused(format!("superblock of consensus group {group}: {error}"))
             })?;
@@ -132,6 +132,7 @@ impl Node {
             starts.push(self.named(scenario, start));
         }
         self.find_unfinished(Directory::Journal, &mut fixes);
+        self.trouble.calm_start();
         let State::Recovering(recovery) = &mut self.state else {
             unreachable!("a start is under way");
         };
@@ -168,27 +169,51 @@ impl Node {
                 true => wanted.length,
                 false => self.random.between(1, wanted.length),
             };
-            match self.disk.try_read(inode, wanted.position, length) {
-                Ok(bytes) => scan.supply(&bytes),
-                Err(at) if at > wanted.position => {
-                    scan.supply(&self.disk.read(inode, wanted.position, at - wanted.position));
-                }
-                Err(_) => {
-                    run.counts.reads_failed += 1;
-                    scan.supply_unreadable_block();
-                }
+            let bytes = self.read_at_start(run, inode, (wanted.position, length));
+            match bytes.is_empty() {
+                false => scan.supply(&bytes),
+                true => scan.supply_unreadable_block(),
             }
         }
         scan.finish(Uncertain::Keep)
     }
 
-    fn newest_snapshot(&self, group: ConsensusGroup) -> Option<GroupSnapshot> {
+    /// Reads a range, or what of it lies before the first sector that cannot be read.
+    fn read_at_start(&self, run: &mut Run, inode: Inode, range: (u64, u64)) -> Bytes {
+        let (position, length) = range;
+        let end = position.saturating_add(length);
+        let bad = self.trouble.at_start(inode, (position, end));
+        let read = self.disk.try_read(inode, position, length);
+        let failed = match (bad, &read) {
+            (Some(bad), _) if bad.elsewhere.is_none() => Some(bad.position.max(position)),
+            (_, Err(at)) => Some(*at),
+            _ => None,
+        };
+        if let Some(at) = failed {
+            run.counts.reads_failed += u64::from(at == position);
+            return self.disk.read(inode, position, at.min(end) - position);
+        }
+        let mut bytes = read.unwrap_or_default().to_vec();
+        if let Some((bad, elsewhere)) = bad.and_then(|bad| Some((bad, bad.elsewhere?))) {
+            run.counts.reads_misdirected += 1;
+            let other = self.disk.read(inode, elsewhere, bad.length);
+            let from = bad.position.max(position);
+            let other = other.slice(index(from - bad.position).min(other.len())..);
+            let at = index(from - position);
+            let count = other.len().min(bytes.len() - at);
+            bytes[at..at + count].copy_from_slice(&other[..count]);
+        }
+        Bytes::from(bytes)
+    }
+
+    fn newest_snapshot(&self, run: &mut Run, group: ConsensusGroup) -> Option<GroupSnapshot> {
         let names: Vec<_> = self.disk.list(Directory::Group(group)).collect();
         let mut newest_first = names.into_iter().rev();
         newest_first.find_map(|(name, inode)| match name {
             Name::Snapshot(_) => {
-                let size = self.disk.size(inode);
-                snapshot::decode(&self.disk.read(inode, 0, size), group)
+                let whole = (0, self.disk.size(inode));
+                let bytes = self.read_at_start(run, inode, whole);
+                snapshot::decode(&bytes, group)
             }
             Name::Journal(_) | Name::Segment(_) | Name::Index(_) | Name::Unfinished(_) => None,
         })
@@ -364,6 +389,10 @@ pub(crate) enum RecoveryEvent {
     Quiet(u64),
     Job(JobId),
     Input(Input),
+}
+
+fn index(count: u64) -> usize {
+    usize::try_from(count).expect("it is in memory")
 }
 
 fn uncertain(damage: &[Damage]) -> Option<String> {

@@ -21,10 +21,22 @@ pub(crate) struct Trouble {
     failing: Option<Failing>,
     /// Until when reads of files fail, and how many of a thousand.
     reads: (u64, u64),
+    /// What the next start reads in a wrong way.
+    start: Option<BadSector>,
     /// Until when there is no space for anything that grows.
     full: u64,
     /// What has failed. The process does nothing more (V18).
     failed: Option<Failing>,
+}
+
+/// A range of a file that cannot be read while a process starts, though nothing is wrong with what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadSector {
+    pub(crate) inode: Inode,
+    pub(crate) position: u64,
+    pub(crate) length: u64,
+    /// The bytes of this place come instead.
+    pub(crate) elsewhere: Option<u64>,
 }
 
 /// What fails once.
@@ -50,6 +62,22 @@ impl Trouble {
     /// So many of a thousand reads fail until a time.
     pub(crate) const fn fail_reads(&mut self, until: u64, per_mille: u64) {
         self.reads = (until, per_mille);
+    }
+
+    /// The next start cannot read a sector.
+    pub(crate) const fn fail_at_start(&mut self, bad: BadSector) {
+        self.start = Some(bad);
+    }
+
+    /// The sector that cannot be read, if it is in this range of a file.
+    pub(super) fn at_start(&self, inode: Inode, (from, to): (u64, u64)) -> Option<BadSector> {
+        let is_in = |bad: &BadSector| bad.position < to && bad.position + bad.length > from;
+        self.start.filter(|bad| bad.inode == inode && is_in(bad))
+    }
+
+    /// The start has read everything.
+    pub(super) const fn calm_start(&mut self) {
+        self.start = None;
     }
 
     /// There is no space until a time.

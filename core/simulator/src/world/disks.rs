@@ -79,20 +79,37 @@ impl World {
             return;
         }
         let place = &mut self.nodes[node];
+        let mut is_struck = false;
         if random.chance(self.scenario.peers.rot) {
             let apart = 3 * u64::from(self.scenario.journal.frame_size) + 64 * 1024;
             let limits = (apart, !self.scenario.tears());
             self.rot[node].strike(place, &mut self.run, random, limits);
+            is_struck = true;
         }
         if random.chance(self.scenario.peers.rot_segments) {
             rot::strike_segment(place, &mut self.run, random);
         }
-        if random.chance(self.scenario.peers.rot_end)
-            && self.rot[node].strike_end(place, &mut self.run, random)
-            && random.chance(300)
-        {
-            self.run.counts.nodes_stranded += 1;
-            self.peers.isolate(&mut self.run, node);
+        if random.chance(self.scenario.peers.rot_end) {
+            is_struck = true;
+            if self.rot[node].strike_end(place, &mut self.run, random) && random.chance(300) {
+                self.run.counts.nodes_stranded += 1;
+                self.peers.isolate(&mut self.run, node);
+            }
+        }
+        if random.chance(self.scenario.disks.fail_start) && !is_struck {
+            rot::strike_start(place, &mut self.run, random, self.scenario.sector);
+        }
+    }
+
+    /// Sometimes a snapshot rots while the node is down, however it went down, until faults are over.
+    pub(super) fn rot_snapshot(&mut self, node: usize) {
+        let may_rot = self.scenario.rotting();
+        let is_over = self.run.now >= self.scenario.faults.until;
+        let Some(random) = self.fault_randoms.get_mut(&Fault::Rot) else {
+            return;
+        };
+        if node < may_rot && !is_over && random.chance(self.scenario.peers.rot_snapshots) {
+            rot::strike_snapshot(&mut self.nodes[node], &mut self.run, random);
         }
     }
 

@@ -440,6 +440,7 @@ impl World {
         if was_ready && !is_torn {
             self.rot_journal(node);
         }
+        self.rot_snapshot(node);
         self.network.on_crash(&mut self.run, node);
         self.peers.on_crash(&mut self.run, node, power);
         self.checks.on_crash(&self.run, node);
