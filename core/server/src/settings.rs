@@ -59,6 +59,7 @@ pub(crate) fn shard(
         segment_size: cluster.segment_size,
         tail_budget: node.tail_memory / groups,
         fetched_max: FETCHED_MAX,
+        fetch_rate: node.catch_up_rate.div_ceil(u64::from(shard_count.max(1))),
         index_budget: node.index_memory / groups,
         scrub_rate: node.scrub_rate / u64::from(shard_count.max(1)),
         producers_max: limits.producers_per_partition,

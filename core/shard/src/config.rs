@@ -52,6 +52,8 @@ pub struct Config {
     /// Bytes fetched from other nodes that may wait for their segment files, on this shard; beyond it nothing
     /// more is asked for.
     pub fetched_max: u64,
+    /// Bytes a second of segments that are asked of other nodes to catch up; 0: as many as come.
+    pub fetch_rate: u64,
     /// Bytes of indexes of full segments kept in memory, per data group.
     pub index_budget: u64,
     /// Bytes a second of full segments that are read back to find damage; 0: none.

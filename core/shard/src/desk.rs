@@ -17,6 +17,7 @@ use wire::{
 use crate::{
     Effect, IoTicket, MeshMessage, Note, PeerMessage,
     heartbeats::Heartbeats,
+    inflow::Inflow,
     work::{Answer, Origin},
 };
 
@@ -77,8 +78,8 @@ pub(crate) struct Desk {
     /// Prepares have become durable since somebody asked.
     moved: bool,
     changes: VecDeque<PendingChange>,
-    /// Bytes fetched from other nodes that are not in their files.
-    fetched: u64,
+    /// What is fetched from other nodes.
+    inflow: Inflow,
     io: u64,
 }
 
@@ -86,7 +87,7 @@ impl Desk {
     pub(crate) const fn new(
         (node, shard): (ReplicaId, ShardId),
         (node_count, shard_count): (usize, u16),
-        now: Time,
+        (now, inflow): (Time, Inflow),
     ) -> Self {
         Self {
             node,
@@ -108,7 +109,7 @@ impl Desk {
             unwritten: 0,
             moved: false,
             changes: VecDeque::new(),
-            fetched: 0,
+            inflow,
             io: 0,
         }
     }
@@ -262,13 +263,18 @@ impl Desk {
     /// Hands a change to the shell that no state of this node asks for: what another node's state rests on.
     pub(crate) fn change_fetched(&mut self, change: SegmentChange) {
         let fetched = size_of_change(&change);
-        self.fetched += fetched;
+        self.inflow.take(fetched);
         self.push_change(change, None, fetched);
     }
 
-    /// Bytes fetched from other nodes that are not in their files.
-    pub(crate) const fn fetched(&self) -> u64 {
-        self.fetched
+    /// Whether more may be asked of other nodes.
+    pub(crate) const fn may_fetch(&self) -> bool {
+        self.inflow.is_open(self.now.monotonic)
+    }
+
+    /// So many bytes are asked of another node.
+    pub(crate) fn note_asked(&mut self, bytes: u64) {
+        self.inflow.ask(bytes, self.now.monotonic);
     }
 
     fn push_change(
@@ -294,7 +300,8 @@ impl Desk {
             .take_while(|change| change.ticket <= through)
             .count();
         let changed: Vec<_> = self.changes.drain(..count).collect();
-        self.fetched -= changed.iter().map(|change| change.fetched).sum::<u64>();
+        let fetched = changed.iter().map(|change| change.fetched).sum();
+        self.inflow.put_away(fetched);
         changed
     }
 

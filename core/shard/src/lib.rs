@@ -30,6 +30,7 @@ mod hand_over;
 mod heartbeats;
 mod held;
 mod host;
+mod inflow;
 mod inspect;
 mod leading;
 mod liveness;

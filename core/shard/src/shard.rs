@@ -23,6 +23,7 @@ use crate::{
     forward::Forwards,
     hand_over::HandOvers,
     host::{Asker, Confirmed, DataHost, Member, MetadataHost, Settings},
+    inflow::Inflow,
     liveness::{Signs, Timeouts},
     mutation,
     pending::Pending,
@@ -139,7 +140,7 @@ impl Shard {
             desk: Desk::new(
                 (config.replica, config.shard),
                 (config.nodes.len(), config.shard_count),
-                now,
+                (now, Inflow::new(config.fetched_max, config.fetch_rate)),
             ),
             connections: Connections::new(config.limits),
             pending: Pending::default(),

@@ -40,6 +40,8 @@ pub(crate) struct Scenario {
     pub(crate) index_budget: u64,
     /// Bytes a second that a shard reads back.
     pub(crate) scrub_rate: u64,
+    /// Bytes a second that a shard fetches from others to catch up.
+    pub(crate) fetch_rate: u64,
     pub(crate) producers_max: u32,
     pub(crate) consumers_max: u32,
     pub(crate) limits: shard::Limits,
@@ -284,6 +286,7 @@ impl Scenario {
             tail_budget: *random.pick(&[0, 4 * KIB, 32 * KIB, 1024 * KIB]),
             index_budget: *random.pick(&[0, 512, 1024 * KIB]),
             scrub_rate: *random.pick(&[0, 64 * KIB, 1024 * KIB]),
+            fetch_rate: *random.aside(27).pick(&[0, 512 * KIB, 8 * 1024 * KIB]),
             producers_max: *random.pick(&[1_024, 1_024, 1_024, 3]),
             consumers_max: *random.pick(&[10_000, 10_000, 4]),
             limits: limits(random),

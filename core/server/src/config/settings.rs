@@ -321,6 +321,12 @@ pub const SETTINGS: &[Setting] = &[
         "\"4 MiB\"",
         "Bytes a second of full segments that are read back to see whether they are whole, once an hour at the most. \"0 B\": damage is found when somebody reads.",
     ),
+    size(
+        "node.catch_up_rate",
+        (0, TIB),
+        "\"96 MiB\"",
+        "Bytes a second of segments that the node fetches from the others when it has lost its disk or was away for long: they serve meanwhile. \"0 B\": as many as come.",
+    ),
     // ---- node.journal
     other(
         "node.journal.sync",

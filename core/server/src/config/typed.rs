@@ -93,6 +93,8 @@ pub struct Node {
     pub index_memory: u64,
     /// Bytes of full segments read back in a second.
     pub scrub_rate: u64,
+    /// Bytes of segments fetched from other nodes in a second.
+    pub catch_up_rate: u64,
     /// The journal.
     pub journal: Journal,
     /// Connections.
@@ -361,6 +363,7 @@ impl Node {
             tail_memory: values.size("node.tail_memory"),
             index_memory: values.size("node.index_memory"),
             scrub_rate: values.size("node.scrub_rate"),
+            catch_up_rate: values.size("node.catch_up_rate"),
             journal: Journal {
                 file_size: values.size("node.journal.file_size"),
                 size_max: values.size("node.journal.size_max"),

@@ -113,6 +113,7 @@ fn config_of(replica: ReplicaId, nodes: u8, shard: u16, shard_count: u16) -> Con
         segment_size: 64 * 1024,
         tail_budget: 64 * 1024,
         fetched_max: FETCHED_MAX,
+        fetch_rate: 0,
         index_budget: 64 * 1024,
         scrub_rate: 1024 * 1024,
         producers_max: 100,

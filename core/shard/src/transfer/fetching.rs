@@ -39,8 +39,6 @@ pub(super) struct Fetch {
     until: u64,
     /// How many in a row were of no help.
     failures: usize,
-    /// Bytes that may wait for their files before more is asked for.
-    fetched_max: u64,
     /// As much of a snapshot as is here.
     offered: Option<(SnapshotOffer, Vec<u8>)>,
     /// What is in files here of segments that the own state does not have, or not as much of.
@@ -80,7 +78,7 @@ struct Segments {
 struct Running {
     file: SegmentFile,
     scan: Scan,
-    /// The part is not asked for yet: what came before waits for its files.
+    /// The part is not asked for yet: what came before waits for its files, or there is time.
     is_held: bool,
 }
 
@@ -138,6 +136,7 @@ impl Fetch {
 
     fn ask_segment(&self, desk: &mut Desk, file: &SegmentFile, scan: &Scan) {
         if let Some(range) = scan.next_read() {
+            desk.note_asked(range.length);
             self.ask_part(desk, TransferFile::of_segment(file.id), range);
         }
     }
@@ -199,31 +198,29 @@ impl Fetch {
         }
     }
 
-    /// What was fetched is in its files: the parts that waited for that are asked for.
+    /// Parts that had to wait are asked for, as far as may be.
     fn go_on(&mut self, desk: &mut Desk) {
-        let Stage::Segments(segments) = &mut self.stage else {
-            return;
-        };
-        let mut held = Vec::new();
-        for running in segments
-            .running
-            .iter_mut()
-            .filter(|running| running.is_held)
+        while desk.may_fetch()
+            && let Some((file, scan)) = self.next_held()
         {
-            running.is_held = false;
-            held.push((running.file, running.scan.clone()));
-        }
-        if !held.is_empty() {
             self.until = desk.now.after(PATIENCE);
-        }
-        for (file, scan) in held {
             self.ask_segment(desk, &file, &scan);
         }
     }
 
+    fn next_held(&mut self) -> Option<(SegmentFile, Scan)> {
+        let Stage::Segments(segments) = &mut self.stage else {
+            return None;
+        };
+        let mut running = segments.running.iter_mut();
+        let held = running.find(|running| running.is_held)?;
+        held.is_held = false;
+        Some((held.file, held.scan.clone()))
+    }
+
     /// The next part of a segment: is asked for, unless too much waits for its files.
     fn run(&mut self, desk: &mut Desk, file: SegmentFile, scan: Scan) {
-        let is_held = desk.fetched() >= self.fetched_max;
+        let is_held = !desk.may_fetch();
         if !is_held {
             self.ask_segment(desk, &file, &scan);
         }
@@ -462,7 +459,6 @@ impl Shard {
             from,
             until: 0,
             failures: 0,
-            fetched_max: self.config.fetched_max,
             offered: None,
             here: BTreeMap::new(),
             stage: Stage::Asking,
@@ -489,6 +485,7 @@ impl Shard {
                 continue;
             };
             fetch.at_least = wanted;
+            fetch.go_on(&mut self.desk);
             if fetch.is_asking() && fetch.until <= self.desk.now.monotonic {
                 fetch.ask_another(&mut self.desk, self.config.nodes.len());
             }
@@ -639,9 +636,7 @@ impl Shard {
     pub(crate) fn changed_for_fetches(&mut self, done: IoTicket) {
         for fetch in self.transfers.fetches.values_mut() {
             fetch.on_changed(&mut self.desk, done);
-            if self.desk.fetched() < fetch.fetched_max {
-                fetch.go_on(&mut self.desk);
-            }
+            fetch.go_on(&mut self.desk);
         }
     }
 

@@ -541,6 +541,7 @@ fn config(scenario: &Scenario, replica: ReplicaId, shard: usize, shards: u16) ->
         segment_size: scenario.segment_size,
         tail_budget: scenario.tail_budget,
         fetched_max: FETCHED_MAX,
+        fetch_rate: scenario.fetch_rate,
         index_budget: scenario.index_budget,
         scrub_rate: scenario.scrub_rate,
         producers_max: scenario.producers_max,
