@@ -27,6 +27,8 @@ pub(crate) struct Bench {
     pub(crate) shards: u16,
     directory: TempDir,
     probe_files: Option<ProbeFiles>,
+    /// Those of several writers at once.
+    writers: Vec<ProbeFiles>,
     servers: usize,
 }
 
@@ -57,6 +59,7 @@ impl Bench {
             shards,
             directory,
             probe_files: None,
+            writers: Vec::new(),
             servers: 0,
         })
     }
@@ -92,9 +95,25 @@ impl Bench {
     pub(crate) fn probe_files(&mut self) -> Result<&mut ProbeFiles, Error> {
         let files = match self.probe_files.take() {
             Some(files) => files,
-            None => ProbeFiles::create(self.directory.path(), self.pick(4, 8), PROBE_FILE)?,
+            None => {
+                let count = self.pick(4, 8);
+                ProbeFiles::create(self.directory.path(), "probe", (count, PROBE_FILE))?
+            }
         };
         Ok(self.probe_files.insert(files))
+    }
+
+    /// Files for so many writers at once, made at the first use.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn writers(&mut self, count: usize) -> Result<&mut [ProbeFiles], Error> {
+        while self.writers.len() < count {
+            let name = format!("writer-{}", self.writers.len());
+            let files = ProbeFiles::create(self.directory.path(), &name, (2, PROBE_FILE))?;
+            self.writers.push(files);
+        }
+        Ok(&mut self.writers[..count])
     }
 
     /// How a server on a new data directory is started.

@@ -10,9 +10,9 @@ use std::{
 
 use bytes::Bytes;
 use wire::{
-    AssignmentChanged, Attach, ClientId, Command, CorrelationId, Event, FRAME_HEADER_SIZE,
-    FRAME_SIZE_MAX, Failure, FrameHeader, FrameKind, Login, Op, Password, Plane, Reply, Request,
-    SessionNumber, SessionSecret,
+    AssignmentChanged, Attach, ClientId, ClusterMetadata, Command, CorrelationId, Event,
+    FRAME_HEADER_SIZE, FRAME_SIZE_MAX, Failure, FrameHeader, FrameKind, Login, Op, Password, Plane,
+    Reply, Request, SessionNumber, SessionSecret,
 };
 
 use crate::error::{During, Error};
@@ -128,6 +128,19 @@ impl Connection {
     /// The socket, when no answer is expected on it.
     pub(crate) fn into_socket(self) -> TcpStream {
         self.reader.into_inner()
+    }
+
+    /// The views of all consensus groups, added up: as many more as there were view changes, or attempts.
+    ///
+    /// # Errors
+    /// Those of [`Connection::call`].
+    pub(crate) fn views(&mut self) -> Result<u64, Error> {
+        match self.call(Request::GetClusterMetadata)? {
+            Reply::ClusterMetadata(ClusterMetadata { groups, .. }) => {
+                Ok(groups.iter().map(|group| u64::from(group.view.0)).sum())
+            }
+            other => Err(unexpected("GetClusterMetadata", &other)),
+        }
     }
 
     /// Sends a request and waits for its answer; none may be in flight.

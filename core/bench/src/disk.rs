@@ -33,11 +33,15 @@ impl ProbeFiles {
     ///
     /// # Errors
     /// `Io`.
-    pub(crate) fn create(directory: &Path, count: usize, file_size: u64) -> Result<Self, Error> {
+    pub(crate) fn create(
+        directory: &Path,
+        name: &str,
+        (count, file_size): (usize, u64),
+    ) -> Result<Self, Error> {
         let zeros = vec![0; FILL];
         let mut files = Vec::new();
         for index in 0..count {
-            let path = directory.join(format!("probe-{index}"));
+            let path = directory.join(format!("{name}-{index}"));
             let file = File::create(&path).during(format!("create {}", path.display()))?;
             let mut position = 0;
             while position < file_size {
@@ -111,6 +115,33 @@ impl ProbeFiles {
     }
 }
 
+/// The same latencies of several writers at once, each with files of its own: what a node's journal finds where
+/// those of others are on the same disk.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn latency_of_several(
+    writers: &mut [ProbeFiles],
+    size: usize,
+    length: Duration,
+) -> Result<Latency, Error> {
+    let latencies: Vec<Result<Latency, Error>> = thread::scope(|scope| {
+        let running = writers.iter_mut().map(|files| {
+            let work = || files.latency(size, length);
+            scope.spawn(work)
+        });
+        let running: Vec<_> = running.collect();
+        let done = running.into_iter();
+        done.map(|it| it.join().expect("a probe does not panic"))
+            .collect()
+    });
+    let mut all = Latency::new();
+    for latency in latencies {
+        all.merge(&latency?);
+    }
+    Ok(all)
+}
+
 /// Works on a thread with the priority that the server's journal has: else a busy machine would slow the
 /// probe and not the journal, which flatters the server.
 fn raised<T: Send>(work: impl FnOnce() -> T + Send) -> T {
@@ -145,7 +176,7 @@ mod tests {
     #[test]
     fn probe_files_are_used_again_in_turn() {
         let directory = tempfile::tempdir().unwrap();
-        let mut files = ProbeFiles::create(directory.path(), 2, 1 << 20).unwrap();
+        let mut files = ProbeFiles::create(directory.path(), "probe", (2, 1 << 20)).unwrap();
         for _ in 0..5 {
             files.write_flushed(400 * 1024).unwrap();
         }

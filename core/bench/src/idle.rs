@@ -5,12 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use wire::{ClusterMetadata, Reply, Request};
-
 use crate::{
     bench::Bench,
     cluster::{Cluster, NODES},
-    connection::{Connection, unexpected},
     error::Error,
     failover_broker::until_ok,
     figure::{Section, Side, Target, Unit},
@@ -47,14 +44,14 @@ pub(crate) fn run(bench: &mut Bench) -> Result<Section, Error> {
         }
     }
     thread::sleep(REST);
-    let views = views(&mut until_ok(|| server.log_in())?)?;
+    let views = until_ok(|| server.log_in())?.views()?;
     drop(connection);
     let before = usages(cluster(&mut server))?;
     let begin = Instant::now();
     thread::sleep(lasts);
     let elapsed = begin.elapsed().as_nanos() as f64;
     let after = usages(cluster(&mut server))?;
-    let changes = self::views(&mut until_ok(|| server.log_in())?)?.saturating_sub(views);
+    let changes = until_ok(|| server.log_in())?.views()?.saturating_sub(views);
     let mut nodes = Vec::new();
     for (node, (before, after)) in before.iter().zip(&after).enumerate() {
         let used: u64 = after.since(before).cpu.values().sum();
@@ -110,14 +107,4 @@ fn cluster(server: &mut Server) -> &mut Cluster {
 
 fn usages(cluster: &Cluster) -> Result<Vec<Usage>, Error> {
     (0..NODES).map(|node| cluster.usage(node)).collect()
-}
-
-/// The views of all consensus groups, added up: as many more as there were view changes, or attempts.
-fn views(connection: &mut Connection) -> Result<u64, Error> {
-    match connection.call(Request::GetClusterMetadata)? {
-        Reply::ClusterMetadata(ClusterMetadata { groups, .. }) => {
-            Ok(groups.iter().map(|group| u64::from(group.view.0)).sum())
-        }
-        other => Err(unexpected("GetClusterMetadata", &other)),
-    }
 }

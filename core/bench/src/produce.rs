@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::{
     bench::Bench,
+    cluster::NODES,
+    disk::latency_of_several,
     error::Error,
+    failover_broker::until_ok,
     figure::{Section, Side, Target, Unit, median},
     latency::Latency,
     loopback,
@@ -84,7 +87,11 @@ pub(crate) fn one_by_one(bench: &mut Bench, server: &mut Server) -> Result<Secti
     };
     let mut connection = server.log_in()?;
     let topic = server.create_topic(&mut connection, 1)?;
-    let mut floors = vec![floor(bench)?];
+    let floor = match server.is_cluster() {
+        true => Floor::OF_CLUSTER,
+        false => Floor::OF_NODE,
+    };
+    let mut floors = vec![floor.take(bench)?];
     let mut medians = Vec::new();
     let mut all = Latency::new();
     let mut usages = Vec::new();
@@ -93,7 +100,7 @@ pub(crate) fn one_by_one(bench: &mut Bench, server: &mut Server) -> Result<Secti
         medians.push(outcome.latency.median());
         all.merge(&outcome.latency);
         usages.extend(usage);
-        floors.push(floor(bench)?);
+        floors.push(floor.take(bench)?);
     }
     let count = all.count();
     let mut section = Section::new("produce: 1 producer, 1 KiB at a time");
@@ -103,25 +110,60 @@ pub(crate) fn one_by_one(bench: &mut Bench, server: &mut Server) -> Result<Secti
         cpu_figures(&mut section, &usages, count as f64, "message");
     }
     let neighbours = means_of_neighbours(&floors);
-    let name = "write and flush 4 KiB + loopback round trip, p50";
+    let name = format!("{}, p50", floor.text);
     section.figure(name, median(floors), Unit::Nanoseconds);
     section.target(Target {
         name: "one producer, 1 KiB at a time, p50".into(),
-        of: "4-KiB write and flush + loopback round trip",
+        of: floor.text,
         side: Side::AtMost,
-        limit: 1.6,
+        limit: floor.limit,
         measured: median(ratios(&medians, &neighbours)),
         unit: Unit::Ratio,
     });
     Ok(section)
 }
 
-/// The least that an acknowledgement can take, nanoseconds: one write with its flush, and one round trip.
-fn floor(bench: &mut Bench) -> Result<f64, Error> {
-    let length = bench.length() / 2;
-    let write = bench.probe_files()?.latency(SMALL_WRITE, length)?;
-    let trip = loopback::round_trip(length / 2)?;
-    Ok(write.median() + trip.median())
+/// What an acknowledgement is held against.
+#[derive(Clone, Copy, Debug)]
+struct Floor {
+    text: &'static str,
+    /// Who writes and flushes at once.
+    writers: usize,
+    flushes: f64,
+    round_trips: f64,
+    /// How many times that it may take.
+    limit: f64,
+}
+
+impl Floor {
+    /// The least that it can take: one write with its flush, and one round trip.
+    const OF_NODE: Self = Self {
+        text: "4-KiB write and flush + loopback round trip",
+        writers: 1,
+        flushes: 1.0,
+        round_trips: 1.0,
+        limit: 1.6,
+    };
+
+    /// All nodes have one disk here, and flush at about the same time.
+    const OF_CLUSTER: Self = Self {
+        text: "2 x 4-KiB write and flush of 3 writers + 3 loopback round trips",
+        writers: NODES,
+        flushes: 2.0,
+        round_trips: 3.0,
+        limit: 1.0,
+    };
+
+    /// By medians, nanoseconds.
+    fn take(&self, bench: &mut Bench) -> Result<f64, Error> {
+        let length = bench.length() / 2;
+        let write = match self.writers {
+            1 => bench.probe_files()?.latency(SMALL_WRITE, length)?,
+            several => latency_of_several(bench.writers(several)?, SMALL_WRITE, length)?,
+        };
+        let trip = loopback::round_trip(length / 2)?;
+        Ok(self.flushes * write.median() + self.round_trips * trip.median())
+    }
 }
 
 /// What is measured of a throughput's round.
@@ -149,6 +191,7 @@ pub(crate) fn throughput(
     let topic = server.create_topic(&mut connection, load.producers)?;
     let mut bandwidths = vec![bandwidth(bench)?];
     let mut rounds = Vec::new();
+    let views = connection.views()?;
     for _ in 0..count {
         rounds.push(round(server, &topic, &share)?);
         bandwidths.push(bandwidth(bench)?);
@@ -159,6 +202,17 @@ pub(crate) fn throughput(
         load.window
     ));
     report(&mut section, &rounds, &bandwidths);
+    if server.is_cluster() {
+        let now = until_ok(|| server.log_in())?.views()?;
+        section.target(Target {
+            name: "several producers, view changes meanwhile".into(),
+            of: "no node fails",
+            side: Side::AtMost,
+            limit: 0.0,
+            measured: now.saturating_sub(views) as f64,
+            unit: Unit::Ratio,
+        });
+    }
     Ok((section, topic))
 }
 
