@@ -216,6 +216,22 @@ impl Connection {
         }
     }
 
+    /// The events that tell of a changed assignment and have come with answers.
+    pub(crate) fn take_changes(&mut self) -> impl Iterator<Item = AssignmentChanged> + '_ {
+        self.changes.drain(..)
+    }
+
+    /// Says that the session lives.
+    ///
+    /// # Errors
+    /// Those of [`Connection::call`].
+    pub(crate) fn give_sign(&mut self) -> Result<(), Error> {
+        match self.call(Request::Ping)? {
+            Reply::Done => Ok(()),
+            other => Err(unexpected("Ping", &other)),
+        }
+    }
+
     /// Keeps an event about an assignment; passes over those that concern nobody here.
     fn note(&mut self, frame: Answer) -> Result<(), Error> {
         let event = Event::decode(&frame.header, frame.body)

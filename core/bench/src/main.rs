@@ -30,6 +30,7 @@ mod probe;
 mod process;
 mod produce;
 mod producer;
+mod rebalance;
 mod rejoin;
 mod report;
 mod requests;
@@ -99,6 +100,7 @@ fn measure(bench: &mut Bench) -> Result<Vec<Section>, Error> {
         Command::Store => store::run(bench),
         Command::FailoverBroker => failover_broker::run(bench),
         Command::Rejoin => rejoin::run(bench),
+        Command::Rebalance => rebalance::run(bench),
         Command::Idle => Ok(vec![idle::run(bench)?]),
         Command::All => all::run(bench),
     }

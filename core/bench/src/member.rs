@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, ops::Range};
 
 use wire::{
     AssignedPartition, Consumer, ConsumerGroupAssignment, JoinConsumerGroup, LeaveConsumerGroup,
-    Offset, PartitionId, PollMessages, PollSection, PollStrategy, Reply, Request,
-    StoreConsumerOffset, StoreSection, SyncConsumerGroup,
+    Offset, PartitionId, PollMessages, PollSection, PollStrategy, Reply, StoreConsumerOffset,
+    StoreSection, SyncConsumerGroup,
 };
 
 use crate::{
@@ -20,6 +20,13 @@ const POLL_SIZE: u32 = 1 << 20;
 
 /// How long a poll waits for messages, milliseconds.
 const POLL_WAIT: u32 = 1_000;
+
+/// Messages of a partition that a member was served.
+#[derive(Clone, Debug)]
+pub(crate) struct Polled {
+    pub(crate) partition: AssignedPartition,
+    pub(crate) messages: Range<u64>,
+}
 
 /// A member of a consumer group.
 #[derive(Debug)]
@@ -80,6 +87,32 @@ impl Member {
         Ok(())
     }
 
+    /// Waits until the member owns at least so many partitions, as [`Member::wait_until_owns`] does.
+    ///
+    /// # Errors
+    /// Those of [`Member::wait_until_owns`].
+    pub(crate) fn wait_until_owns_at_least(&mut self, count: u32) -> Result<(), Error> {
+        while self.owned().len() < count as usize {
+            let change = self.connection.next_change()?;
+            if change.group == self.group.id && change.generation > self.assignment.generation {
+                self.sync()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for the assignment if it was told that it is another one.
+    ///
+    /// # Errors
+    /// `Refused`, `Io`, `Answer`.
+    pub(crate) fn catch_up(&mut self) -> Result<(), Error> {
+        let newest = self.connection.take_changes().map(|it| it.generation).max();
+        match newest.is_some_and(|newest| newest > self.assignment.generation) {
+            true => self.sync(),
+            false => Ok(()),
+        }
+    }
+
     /// Asks for the assignment.
     ///
     /// # Errors
@@ -99,9 +132,84 @@ impl Member {
     /// # Errors
     /// `Refused`, `Io`, `Answer`.
     pub(crate) fn give_sign(&mut self) -> Result<(), Error> {
-        match self.connection.call(Request::Ping)? {
-            Reply::Done => Ok(()),
-            other => Err(unexpected("Ping", &other)),
+        self.connection.give_sign()
+    }
+
+    /// The next message of each partition that it owns and that has one, without waiting. A partition that is not its
+    /// own any more is passed over.
+    ///
+    /// # Errors
+    /// `Refused`, `Io`, `Answer`.
+    pub(crate) fn poll_all(&mut self) -> Result<Vec<Polled>, Error> {
+        let owned = self.owned().to_vec();
+        if owned.is_empty() {
+            // It has nothing to do, and is told when it has.
+            self.give_sign()?;
+            return Ok(Vec::new());
+        }
+        let sections = owned.iter().map(|partition| PollSection {
+            partition: partition.partition,
+            epoch: partition.epoch,
+            strategy: PollStrategy::Next,
+        });
+        let reply = self.connection.call(PollMessages {
+            stream: self.group.topic.stream.clone(),
+            topic: self.group.topic.identifier(),
+            consumer: Consumer::Group(self.group.id.into()),
+            max_messages: u32::try_from(owned.len()).unwrap_or(u32::MAX),
+            max_bytes: POLL_SIZE,
+            min_bytes: 0,
+            max_wait_ms: 0,
+            commit_on_poll: false,
+            sections: sections.collect(),
+        })?;
+        let results = match reply {
+            Reply::Polled(polled) => polled.sections,
+            other => return Err(unexpected("PollMessages", &other)),
+        };
+        let polled = owned
+            .into_iter()
+            .zip(results)
+            .filter_map(|(partition, result)| {
+                let messages = result.from.0..result.next.0;
+                let has_any = result.status.is_ok() && !messages.is_empty();
+                has_any.then_some(Polled {
+                    partition,
+                    messages,
+                })
+            });
+        Ok(polled.collect())
+    }
+
+    /// Stores the last of what was polled of each partition.
+    ///
+    /// # Errors
+    /// `Refused`, `Io`, `Answer`.
+    pub(crate) fn store_all(&mut self, polled: &[Polled]) -> Result<(), Error> {
+        if polled.is_empty() {
+            return Ok(());
+        }
+        let sections = polled.iter().map(|one| StoreSection {
+            partition: one.partition.partition,
+            epoch: one.partition.epoch,
+            offset: Offset(one.messages.end - 1),
+        });
+        let reply = self.connection.call(StoreConsumerOffset {
+            stream: self.group.topic.stream.clone(),
+            topic: self.group.topic.identifier(),
+            consumer: Consumer::Group(self.group.id.into()),
+            sections: sections.collect(),
+        })?;
+        let stored = match reply {
+            Reply::OffsetsStored(stored) => stored.sections,
+            other => return Err(unexpected("StoreConsumerOffset", &other)),
+        };
+        match stored.into_iter().find_map(|result| result.status.err()) {
+            Some(failure) => Err(Error::Refused {
+                what: "StoreConsumerOffset".into(),
+                failure,
+            }),
+            None => Ok(()),
         }
     }
 

@@ -29,6 +29,8 @@ Commands:
   failover-broker
             Three nodes: from a primary's death to the next message and the next stored offset
   rejoin    Three nodes: one has lost its disk and comes back from the others
+  rebalance
+            Consumer groups: ten members at work on 900 partitions, a thousand on a thousand
   idle      Three nodes with 10,000 partitions and 1,000 consumer groups, and nothing to do
   all       Everything, with a table of targets
 
@@ -83,6 +85,7 @@ pub(crate) enum Command {
     FailoverBroker,
     Rejoin,
     Idle,
+    Rebalance,
     All,
 }
 
@@ -196,6 +199,7 @@ fn parse_command(value: &OsString) -> Result<Command, Error> {
         Some("failover-broker") => Ok(Command::FailoverBroker),
         Some("rejoin") => Ok(Command::Rejoin),
         Some("idle") => Ok(Command::Idle),
+        Some("rebalance") => Ok(Command::Rebalance),
         Some("all") => Ok(Command::All),
         Some(_) | None => Err(Error::Usage(format!("unknown command {}", value.display()))),
     }
