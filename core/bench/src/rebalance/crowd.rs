@@ -1,10 +1,7 @@
 //! A thousand members join a group of a thousand partitions, and half of them die at once.
 
 use std::{
-    sync::{
-        Barrier,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -43,8 +40,9 @@ const AFTER_DEATHS: Duration = Duration::from_secs(6);
 
 /// What the threads go by.
 struct Stage {
-    /// All, and who measures, are there.
-    meet: Barrier,
+    /// Threads whose members are logged in.
+    ready: AtomicUsize,
+    all_join: AtomicBool,
     joined: AtomicUsize,
     half_dies: AtomicBool,
     is_over: AtomicBool,
@@ -60,7 +58,8 @@ pub(super) fn measure(server: &mut Server) -> Result<Section, Error> {
     let other = server.create_group(&mut control, &other)?;
     drop(control);
     let stage = Stage {
-        meet: Barrier::new(THREADS + 1),
+        ready: AtomicUsize::new(0),
+        all_join: AtomicBool::new(false),
         joined: AtomicUsize::new(0),
         half_dies: AtomicBool::new(false),
         is_over: AtomicBool::new(false),
@@ -70,8 +69,10 @@ pub(super) fn measure(server: &mut Server) -> Result<Section, Error> {
         let threads: Vec<_> = (0..THREADS)
             .map(|_| scope.spawn(move || part(server, group, stage)))
             .collect();
-        stage.meet.wait();
         let bystander = scope.spawn(move || bystander(server, &other, stage));
+        while stage.ready.load(Ordering::Relaxed) < THREADS {
+            thread::sleep(HEARTBEAT);
+        }
         let measured = watch(server, group, stage);
         stage.is_over.store(true, Ordering::Relaxed);
         let mut joins = Latency::new();
@@ -133,7 +134,7 @@ fn section(
 fn watch(server: &Server, group: &Group, stage: &Stage) -> Result<(Duration, Duration), Error> {
     let mut control = server.log_in()?;
     let begin = Instant::now();
-    stage.meet.wait();
+    stage.all_join.store(true, Ordering::Relaxed);
     until_at_rest(&mut control, group, MEMBERS)?;
     let stable = begin.elapsed();
     let begin = Instant::now();
@@ -145,9 +146,7 @@ fn watch(server: &Server, group: &Group, stage: &Stage) -> Result<(Duration, Dur
 /// Some of the members: logged in beforehand, then all at once joining, then alive. Gives how long those joins took
 /// that came last.
 fn part(server: &Server, group: &Group, stage: &Stage) -> Result<Latency, Error> {
-    let sessions = log_in(server);
-    stage.meet.wait();
-    stage.meet.wait();
+    let sessions = log_in(server, stage);
     let mut latency = Latency::new();
     let mut members = Vec::new();
     for session in sessions? {
@@ -175,12 +174,17 @@ fn part(server: &Server, group: &Group, stage: &Stage) -> Result<Latency, Error>
     Ok(latency)
 }
 
-/// A login takes a password check: those who were first say meanwhile that they live.
-fn log_in(server: &Server) -> Result<Vec<Connection>, Error> {
+/// Logs members in, and waits for those of the other threads: a login takes a password check. Who was first says
+/// meanwhile that it lives.
+fn log_in(server: &Server, stage: &Stage) -> Result<Vec<Connection>, Error> {
     let mut sessions: Vec<Connection> = Vec::new();
     let mut due = Instant::now();
-    while sessions.len() < MEMBERS / THREADS {
-        sessions.push(server.log_in()?);
+    while !stage.all_join.load(Ordering::Relaxed) {
+        if sessions.len() == MEMBERS / THREADS {
+            thread::sleep(HEARTBEAT);
+        } else {
+            sessions.push(log_in_once(server, stage, sessions.len())?);
+        }
         if due.elapsed() >= SIGN {
             for session in &mut sessions {
                 session.give_sign()?;
@@ -188,10 +192,16 @@ fn log_in(server: &Server) -> Result<Vec<Connection>, Error> {
             due = Instant::now();
         }
     }
-    for session in &mut sessions {
-        session.give_sign()?;
-    }
     Ok(sessions)
+}
+
+/// The next of some; when it is the last, its thread is ready. Whoever can log in no more is ready, too: it fails.
+fn log_in_once(server: &Server, stage: &Stage, before: usize) -> Result<Connection, Error> {
+    let session = server.log_in();
+    if session.is_err() || before + 1 == MEMBERS / THREADS {
+        stage.ready.fetch_add(1, Ordering::Relaxed);
+    }
+    session
 }
 
 /// A member of another group that gives signs of life all the time.
