@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, ops::Range};
 
 use wire::{
     AssignedPartition, Consumer, ConsumerGroupAssignment, JoinConsumerGroup, LeaveConsumerGroup,
-    Offset, PartitionId, PollMessages, PollSection, PollStrategy, Reply, StoreConsumerOffset,
-    StoreSection, SyncConsumerGroup,
+    Offset, PartitionId, PollMessages, PollSection, PollStrategy, ReleasePartition, ReleaseSection,
+    Reply, StoreConsumerOffset, StoreSection, SyncConsumerGroup,
 };
 
 use crate::{
@@ -101,15 +101,38 @@ impl Member {
         Ok(())
     }
 
-    /// Asks for the assignment if it was told that it is another one.
+    /// Asks for the assignment if it was told that it is another one, and releases what it has to give up: all that
+    /// it was served is stored.
     ///
     /// # Errors
     /// `Refused`, `Io`, `Answer`.
     pub(crate) fn catch_up(&mut self) -> Result<(), Error> {
         let newest = self.connection.take_changes().map(|it| it.generation).max();
-        match newest.is_some_and(|newest| newest > self.assignment.generation) {
-            true => self.sync(),
-            false => Ok(()),
+        if newest.is_none_or(|newest| newest <= self.assignment.generation) {
+            return Ok(());
+        }
+        self.sync()?;
+        let revoking = self.assignment.revoking.iter();
+        let sections = revoking.map(|revoking| ReleaseSection {
+            partition: revoking.partition,
+            epoch: revoking.epoch,
+            planned: revoking.planned,
+            offset: None,
+        });
+        let sections: Vec<_> = sections.collect();
+        if sections.is_empty() {
+            return Ok(());
+        }
+        let reply = self.connection.call(ReleasePartition {
+            stream: self.group.topic.stream.clone(),
+            topic: self.group.topic.identifier(),
+            group: self.group.id.into(),
+            sections,
+        })?;
+        match reply {
+            // One that has drained meanwhile is not its own any more, and that is told.
+            Reply::PartitionsReleased(_) => Ok(()),
+            other => Err(unexpected("ReleasePartition", &other)),
         }
     }
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{done, time_target, until_at_rest};
+use super::{SIGN, done, time_target, until_at_rest};
 use crate::{
     connection::Connection,
     error::Error,
@@ -24,9 +24,6 @@ const THREADS: usize = 10;
 
 /// Joins of the last so many members are held against the limit.
 const LAST: usize = 100;
-
-/// How often a session says that it lives, while nothing else is asked of it.
-const SIGN: Duration = Duration::from_secs(2);
 
 /// How often the member of another group does.
 const HEARTBEAT: Duration = Duration::from_millis(5);

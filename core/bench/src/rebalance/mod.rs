@@ -20,6 +20,9 @@ use crate::{
     target::Group,
 };
 
+/// How often a session says that it lives.
+const SIGN: Duration = Duration::from_secs(2);
+
 /// How often it is looked whether a group is at rest.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -47,7 +50,12 @@ fn until_at_rest(
     members: usize,
 ) -> Result<ConsumerGroupDetails, Error> {
     let begin = Instant::now();
+    let mut signed = begin;
     loop {
+        if signed.elapsed() >= SIGN {
+            connection.give_sign()?;
+            signed = Instant::now();
+        }
         let summary = summary(connection, group)?;
         let is_at_rest = summary.member_count as usize == members
             && summary.moving_count == 0

@@ -9,8 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{done, time_target, until_at_rest};
+use super::{SIGN, done, time_target, until_at_rest};
 use crate::{
+    connection::Connection,
     error::Error,
     figure::{Section, Unit},
     join::supply,
@@ -21,8 +22,9 @@ use crate::{
 const MEMBERS: usize = 10;
 const PARTITIONS: u32 = 900;
 
-/// Messages of a partition, each a batch of its own.
-const SUPPLY: u32 = 40;
+/// Messages of a partition, each a batch of its own: so many at a time, so many times.
+const SUPPLY: u32 = 10;
+const SUPPLIES: u32 = 4;
 
 /// From the last join until nothing moves, and from the next one until it owns its share.
 const STABLE: Duration = Duration::from_secs(1);
@@ -51,24 +53,25 @@ impl Progress {
 /// # Errors
 /// What stops a member; a message that is served twice, or left out.
 pub(super) fn measure(server: &mut Server) -> Result<Section, Error> {
-    let mut control = server.log_in()?;
-    let topic = server.create_topic(&mut control, PARTITIONS)?;
-    supply(server, &control, &topic, SUPPLY)?;
-    drop(control);
+    let topic = server.create_topic(&mut server.log_in()?, PARTITIONS)?;
+    for _ in 0..SUPPLIES {
+        // A session of its own each time: it says nothing else meanwhile.
+        supply(server, &server.log_in()?, &topic, SUPPLY)?;
+    }
     let mut control = server.log_in()?;
     let group = server.create_group(&mut control, &topic)?;
     let mut sessions = Vec::new();
-    for _ in 0..=MEMBERS {
+    for _ in 0..MEMBERS {
         sessions.push(server.log_in()?);
     }
     let progress = Progress((0..PARTITIONS).map(|_| Mutex::new(0)).collect());
     let is_over = AtomicBool::new(false);
     let work = |member: Member| work(member, &progress, &is_over);
 
+    let server = &*server;
     let (stable, share) = thread::scope(|scope| {
         let mut threads = Vec::new();
         let result = (|| {
-            let last = sessions.pop();
             for session in sessions {
                 let member = Member::join(session, &group)?;
                 threads.push(scope.spawn(move || work(member)));
@@ -76,7 +79,7 @@ pub(super) fn measure(server: &mut Server) -> Result<Section, Error> {
             let begin = Instant::now();
             until_at_rest(&mut control, &group, MEMBERS)?;
             let stable = begin.elapsed();
-            let (member, share) = newcomer(last, &group)?;
+            let (member, share) = newcomer(server.log_in()?, &group)?;
             threads.push(scope.spawn(move || work(member)));
             until_at_rest(&mut control, &group, MEMBERS + 1)?;
             Ok((stable, share))
@@ -109,11 +112,7 @@ pub(super) fn measure(server: &mut Server) -> Result<Section, Error> {
 }
 
 /// One more member joins, and waits for its share.
-fn newcomer(
-    session: Option<crate::connection::Connection>,
-    group: &Group,
-) -> Result<(Member, Duration), Error> {
-    let session = session.expect("there is a session for it");
+fn newcomer(session: Connection, group: &Group) -> Result<(Member, Duration), Error> {
     let share = PARTITIONS / (1 + u32::try_from(MEMBERS).expect("there are few"));
     let begin = Instant::now();
     let mut member = Member::join(session, group)?;
@@ -123,7 +122,12 @@ fn newcomer(
 
 /// Polls a message of each partition that it owns and stores them, over and over.
 fn work(mut member: Member, progress: &Progress, is_over: &AtomicBool) -> Result<(), Error> {
+    let mut signed = Instant::now();
     while !is_over.load(Ordering::Relaxed) {
+        if signed.elapsed() >= SIGN {
+            member.give_sign()?;
+            signed = Instant::now();
+        }
         member.catch_up()?;
         let polled = member.poll_all()?;
         for one in &polled {
