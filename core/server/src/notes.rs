@@ -44,6 +44,24 @@ pub(crate) fn tell(shard: ShardId, note: &Note) {
                 tracing::info!(session, reason, "session ends");
             }
         }
+        Note::InstanceContended {
+            key,
+            member,
+            instance,
+            from,
+            to,
+            address,
+        } => tracing::warn!(
+            stream = key.stream.0,
+            topic = key.topic.0,
+            consumer_group = key.group.0,
+            member = member.0,
+            instance,
+            from = from.0,
+            to = to.0,
+            address,
+            "two processes have one instance id: the membership was taken over from a session that lived"
+        ),
         Note::LoginRefused => tracing::warn!(shard, "login refused: name or password is wrong"),
     }
 }

@@ -532,6 +532,22 @@ pub enum Note {
         /// Whether that was before this node was started, which learns it from its journal.
         is_replayed: bool,
     },
+    /// A static member was taken over from a session that lived: two processes have its instance id. Told once
+    /// a minute of a member.
+    InstanceContended {
+        /// The consumer group.
+        key: catalog::GroupKey,
+        /// The member.
+        member: wire::MemberId,
+        /// Its instance id.
+        instance: String,
+        /// The session that had it.
+        from: wire::SessionNumber,
+        /// The session that has it.
+        to: wire::SessionNumber,
+        /// Where that one is connected from.
+        address: String,
+    },
     /// A login was refused.
     LoginRefused,
 }

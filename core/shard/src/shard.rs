@@ -954,7 +954,10 @@ impl Shard {
             Note::Damaged { .. } => self.counters.partitions_damaged += 1,
             Note::Mended { .. } => self.counters.segments_mended += 1,
             Note::LoginRefused => self.counters.logins_refused += 1,
-            Note::Replica { .. } | Note::SessionRegistered { .. } | Note::SessionEnded { .. } => {}
+            Note::Replica { .. }
+            | Note::SessionRegistered { .. }
+            | Note::SessionEnded { .. }
+            | Note::InstanceContended { .. } => {}
         }
     }
 

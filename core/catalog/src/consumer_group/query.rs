@@ -4,8 +4,8 @@ use coordinator::{Assignment, ConsumerGroup, Member, MemberState, Ownership};
 use wire::{
     AssignedPartition, ClientId, ConsumerGroupAssignment, ConsumerGroupDetails,
     ConsumerGroupSummary, ConsumerGroups, DisplacedSession, ErrorCode, Failure, GetConsumerGroup,
-    GetConsumerGroups, GroupProgress, MemberDetails, MemberId, MemberStatus, MoveWait, Op,
-    OwnershipDetails, PartitionId, PartitionMove, PartitionOwner, ReplicaId, ResetTarget,
+    GetConsumerGroups, GroupProgress, Identifier, MemberDetails, MemberId, MemberStatus, MoveWait,
+    Op, OwnershipDetails, PartitionId, PartitionMove, PartitionOwner, ReplicaId, ResetTarget,
     RevokingPartition, SessionNumber, SyncConsumerGroup, Timestamp,
 };
 
@@ -63,6 +63,22 @@ impl Catalog {
     pub fn consumer_group(&self, key: &GroupKey) -> Option<&ConsumerGroup> {
         let topic = self.streams.get(key.stream)?.topics.get(key.topic)?;
         topic.groups.group(key.group)
+    }
+
+    /// The member of a consumer group that has an instance id, by what a client calls the group.
+    #[must_use]
+    pub fn instance_holder(
+        &self,
+        (stream, topic, group): (&Identifier, &Identifier, &Identifier),
+        instance: &str,
+    ) -> Option<(GroupKey, &Member)> {
+        let path = GroupPath {
+            stream,
+            topic,
+            group,
+        };
+        let (key, _, group) = self.find_group(&path).ok()?;
+        Some((key, group.member_of_instance(instance)?))
     }
 
     /// The groups that a client's session is a member of, in order of keys.

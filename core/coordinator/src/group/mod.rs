@@ -166,6 +166,13 @@ impl ConsumerGroup {
         self.members.at(self.members.slot(member)?)
     }
 
+    /// The member with an instance id.
+    #[must_use]
+    pub fn member_of_instance(&self, instance: &str) -> Option<&Member> {
+        let slot = self.members.of_instance(instance)?;
+        self.members.at(slot)
+    }
+
     /// The member of a session.
     ///
     /// # Errors

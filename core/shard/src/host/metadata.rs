@@ -20,8 +20,8 @@ use crate::{
     desk::Desk,
     hand_over::{Completed, HandOvers},
     host::{
-        Checkpoints, Event, Member, group_work::GroupWork, operation::operation,
-        password::Passwords,
+        Checkpoints, Event, Member, contention::Contention, group_work::GroupWork,
+        operation::operation, password::Passwords,
     },
     liveness::{Clocks, Timeouts},
     transfer::Restored,
@@ -71,6 +71,7 @@ pub(crate) struct MetadataHost {
     pub(super) passwords: Passwords,
     clocks: Clocks,
     groups: GroupWork,
+    contention: Contention,
     settings: Settings,
     pub(crate) checkpoints: Checkpoints,
     /// Whether the other shards know the metadata as a whole, so that changes are enough.
@@ -107,6 +108,7 @@ impl MetadataHost {
             passwords: Passwords::new(settings.passwords),
             clocks: Clocks::new(settings.timeouts),
             groups: GroupWork::default(),
+            contention: Contention::default(),
             settings,
             checkpoints: Checkpoints::default(),
             announced: false,
@@ -156,7 +158,15 @@ impl MetadataHost {
         }
         let name = request.command().name();
         match operation(&caller, peer, request) {
-            Some(operation) => self.propose(desk, origin, &caller, &operation),
+            Some(operation) => {
+                let timeout = self.settings.timeouts.session_timeout;
+                let times = (timeout, desk.now.monotonic);
+                let asked = (&caller, &operation);
+                match self.contention.admit(&self.catalog, asked, times) {
+                    Ok(()) => self.propose(desk, origin, &caller, &operation),
+                    Err(failure) => self.answer(desk, origin, Err(failure)),
+                }
+            }
             None => {
                 let failure = Failure::new(
                     ErrorCode::Internal,
@@ -416,6 +426,12 @@ impl MetadataHost {
         self.follow(desk, &outcome.changes);
         let times = (self.settings.timeouts.session_timeout, desk.now.monotonic);
         self.groups.follow(&self.catalog, &outcome.changes, times);
+        if self.member.serves() {
+            let (_, now) = times;
+            for note in self.contention.follow(&outcome.changes, timestamp, now) {
+                desk.note(note);
+            }
+        }
         if self.announced {
             desk.publish(op, outcome.changes.clone());
         }
@@ -537,6 +553,7 @@ impl MetadataHost {
             return;
         }
         self.clocks.restart(desk.now.monotonic);
+        self.contention.restart();
         let timeout = self.settings.timeouts.session_timeout;
         self.groups
             .restart(&self.catalog, timeout, desk.now.monotonic);

@@ -1,6 +1,7 @@
 //! The consensus groups that live on this shard: a replica and the state machine that it feeds.
 
 mod checkpoint;
+mod contention;
 mod data;
 mod group_work;
 mod metadata;

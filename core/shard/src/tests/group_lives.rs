@@ -260,6 +260,18 @@ fn static_member_is_taken_over_and_the_old_session_is_told() {
     for result in polled(&mut node, &mut new, &places(&after.owned)) {
         assert_eq!((result.status, result.from), (Ok(()), Offset(0)));
     }
+    // Another one has to wait, unless the one before it is gone.
+    let mut third = node.log_in(3, 3);
+    let refused = node.call(&mut third, instance()).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Retry, "{refused}");
+    assert!(refused.text.contains("two processes have it"), "{refused}");
+    assert_eq!(synced(&mut node, &mut new).member, joined.member);
+    node.close(new.connection);
+    node.pass(2_000);
+    let Ok(Reply::Assignment(next)) = node.call(&mut third, instance()) else {
+        panic!("not joined");
+    };
+    assert_eq!(next.member, joined.member);
 }
 
 #[test]

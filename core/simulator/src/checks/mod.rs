@@ -300,7 +300,7 @@ impl Checks {
             Note::Checkpoint { .. } => run.counts.checkpoints += 1,
             Note::SessionRegistered { .. } => run.counts.sessions_registered += 1,
             Note::Replica { note, .. } => count_of_replica(&mut run.counts, note),
-            Note::SessionEnded { .. } | Note::LoginRefused => {}
+            Note::SessionEnded { .. } | Note::InstanceContended { .. } | Note::LoginRefused => {}
         }
     }
 
