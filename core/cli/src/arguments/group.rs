@@ -14,10 +14,11 @@ Where to (--to):
   latest    behind the newest message
   TIME      at the first message stored at or after it: 2026-03-01T12:00:00Z, or how long ago: 15m, 2h, 1d
   OFFSET    at the message with this offset, so that the one before it is stored
+  shift:N   N messages later than now, in each partition; earlier with shift:-N
   nothing   nothing is stored any more: the group starts by its policy
 
 It shows what was stored before and what is stored after, as read back from the server, and says so when an
-OFFSET that is not there was clamped to the oldest message, or behind the newest. While the group has
+OFFSET or shift that leads to a message that is not there was clamped to the oldest message, or behind the newest. While the group has
 members it is refused, unless forced: then each of them loses its partitions for a moment.
 
 Examples:
@@ -152,7 +153,7 @@ pub(crate) enum GroupCommand {
 pub(crate) struct ResetArguments {
     #[command(flatten)]
     pub(crate) group: GroupArguments,
-    /// Where to: earliest, latest, TIME, OFFSET, nothing
+    /// Where to: earliest, latest, TIME, OFFSET, shift:N, nothing
     #[arg(long, value_name = "WHERE", allow_hyphen_values = true, value_parser = ResetTo::parse)]
     pub(crate) to: ResetTo,
     /// Only this partition; may be repeated
@@ -229,11 +230,18 @@ pub(crate) enum ResetTo {
     Time(When),
     /// The group goes on with this one.
     Offset(u64),
+    /// It goes on so many messages after the one that it would go on with, or before it.
+    Shift(i64),
     Nothing,
 }
 
 impl ResetTo {
     fn parse(text: &str) -> Result<Self, String> {
+        if let Some(number) = text.strip_prefix("shift:") {
+            let shift = number.parse().map(Self::Shift);
+            return shift
+                .map_err(|_| format!("{number:?} is no shift: use shift:100 or shift:-100"));
+        }
         let digits = text.strip_prefix("offset:").unwrap_or(text);
         let unsigned = digits.strip_prefix('-').unwrap_or(digits);
         if !unsigned.is_empty() && unsigned.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -257,17 +265,31 @@ impl ResetTo {
         }
     }
 
-    /// As the protocol has it, where an offset is that of the last message processed.
-    pub(crate) fn target(self, now: Timestamp) -> ResetTarget {
+    /// As the protocol has it, where an offset is that of the last message processed, of a partition in which
+    /// the group would go on with `next`.
+    pub(crate) fn target(self, now: Timestamp, next: Offset) -> ResetTarget {
         match self {
+            Self::Offset(_) | Self::Shift(_) => {
+                // Nothing comes before the first message.
+                let stored = self.asked(next).unwrap_or_default() - 1;
+                if stored < 0 {
+                    return ResetTarget::Earliest;
+                }
+                ResetTarget::Offset(Offset(u64::try_from(stored).unwrap_or(u64::MAX)))
+            }
             Self::Earliest => ResetTarget::Earliest,
             Self::Latest => ResetTarget::Latest,
             Self::Time(when) => ResetTarget::Timestamp(when.at(now)),
             Self::Nothing => ResetTarget::Nothing,
-            // Nothing comes before the first message.
-            Self::Offset(next) => next.checked_sub(1).map_or(ResetTarget::Earliest, |stored| {
-                ResetTarget::Offset(Offset(stored))
-            }),
+        }
+    }
+
+    /// The offset that the group is to go on with, where one was asked for; there may be no such number.
+    pub(crate) fn asked(self, next: Offset) -> Option<i128> {
+        match self {
+            Self::Offset(offset) => Some(offset.into()),
+            Self::Shift(shift) => Some(i128::from(next.0) + i128::from(shift)),
+            Self::Earliest | Self::Latest | Self::Time(_) | Self::Nothing => None,
         }
     }
 }
@@ -295,11 +317,24 @@ mod tests {
 
     #[test]
     fn an_offset_to_reset_to_is_the_one_to_go_on_with() {
-        let target = |text| ResetTo::parse(text).map(|to| to.target(NOW));
+        let target = |text| ResetTo::parse(text).map(|to| to.target(NOW, Offset(50)));
         assert_eq!(target("17"), Ok(ResetTarget::Offset(Offset(16))));
         assert_eq!(target("offset:1"), Ok(ResetTarget::Offset(Offset(0))));
         // There is no offset before it to be stored.
         assert_eq!(target("0"), Ok(ResetTarget::Earliest));
+        // As many messages from where the group is.
+        assert_eq!(target("shift:10"), Ok(ResetTarget::Offset(Offset(59))));
+        assert_eq!(target("shift:+10"), Ok(ResetTarget::Offset(Offset(59))));
+        assert_eq!(target("shift:-10"), Ok(ResetTarget::Offset(Offset(39))));
+        assert_eq!(target("shift:-51"), Ok(ResetTarget::Earliest));
+        for text in [
+            "shift:",
+            "shift:x",
+            "shift:--1",
+            "shift:9223372036854775808",
+        ] {
+            assert!(ResetTo::parse(text).is_err(), "{text}");
+        }
         assert_eq!(target("earliest"), Ok(ResetTarget::Earliest));
         assert_eq!(target("latest"), Ok(ResetTarget::Latest));
         assert_eq!(target("nothing"), Ok(ResetTarget::Nothing));

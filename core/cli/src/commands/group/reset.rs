@@ -1,6 +1,6 @@
 //! `cohort group reset`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cohort::{
     Client, ConsumerGroupDetails, GroupProgress, GroupStart, Offset, OffsetReset, PartitionId,
@@ -30,8 +30,8 @@ struct Change {
     partition: PartitionId,
     before: Option<Standing>,
     after: Option<Standing>,
-    /// Where it is at because the offset that was asked for is not there.
-    clamped: Option<Clamp>,
+    /// Where it is at because the offset that was asked for is not there, and that offset.
+    clamped: Option<(Clamp, i128)>,
 }
 
 /// What an offset that is out of range was taken as.
@@ -43,11 +43,12 @@ enum Clamp {
 
 impl Clamp {
     /// `asked`: the offset that the group was to go on with.
-    fn of(asked: u64, after: Standing) -> Option<Self> {
-        let stored = asked.checked_sub(1).map(Offset);
-        if after.next.0 < asked {
+    fn of(asked: i128, after: Standing) -> Option<Self> {
+        let stored = u64::try_from(asked - 1).ok().map(Offset);
+        let next = i128::from(after.next.0);
+        if next < asked {
             Some(Self::ToEnd)
-        } else if after.next.0 > asked && after.stored == stored {
+        } else if next > asked && after.stored == stored {
             Some(Self::ToStart)
         } else {
             // Members may have got on since.
@@ -59,7 +60,7 @@ impl Clamp {
 pub(super) async fn run(client: &Client, arguments: &ResetArguments) -> Result<String, Problem> {
     let group = find(client, &arguments.group).await?;
     let wanted = wanted(&group, &arguments.partition)?;
-    let target = arguments.to.target(time::now());
+    let targets = targets(&group, &wanted, arguments.to)?;
     let after = if arguments.dry_run {
         if group.summary.member_count > 0 && !arguments.force {
             let count = group.summary.member_count;
@@ -68,15 +69,19 @@ pub(super) async fn run(client: &Client, arguments: &ResetArguments) -> Result<S
                 "cohort: it would be refused without --force: the group has {count} {members}"
             );
         }
-        predicted(client, &group, &wanted, target).await?
+        predicted(client, &group, &targets).await?
     } else {
-        let reset = if arguments.partition.is_empty() {
-            OffsetReset::all(target)
-        } else {
-            let none = OffsetReset::none();
-            wanted
-                .iter()
-                .fold(none, |reset, partition| reset.partition(*partition, target))
+        let is_shift = matches!(arguments.to, ResetTo::Shift(_));
+        let reset = match targets.first_key_value() {
+            Some((_, (target, _))) if arguments.partition.is_empty() && !is_shift => {
+                OffsetReset::all(*target)
+            }
+            _ => {
+                let all = targets.iter();
+                all.fold(OffsetReset::none(), |reset, (partition, (target, _))| {
+                    reset.partition(*partition, *target)
+                })
+            }
         };
         client
             .reset_offsets(
@@ -98,24 +103,22 @@ pub(super) async fn run(client: &Client, arguments: &ResetArguments) -> Result<S
         let found = standings.find(|(other, _)| *other == partition);
         found.and_then(|(_, standing)| *standing)
     };
-    let asked = match arguments.to {
-        ResetTo::Offset(offset) => Some(offset),
-        ResetTo::Earliest | ResetTo::Latest | ResetTo::Time(_) | ResetTo::Nothing => None,
-    };
-    let changes = wanted.iter().map(|partition| {
+    let changes = targets.iter().map(|(partition, (_, asked))| {
         let after = find(&after, *partition);
+        let clamped = asked.zip(after).and_then(|(asked, after)| {
+            let clamp = Clamp::of(asked, after)?;
+            Some((clamp, asked))
+        });
         Change {
             partition: *partition,
             before: find(&before, *partition),
             after,
-            clamped: asked
-                .zip(after)
-                .and_then(|(asked, after)| Clamp::of(asked, after)),
+            clamped,
         }
     });
     let changes = changes.collect::<Vec<_>>();
     Ok(match arguments.output.output {
-        Format::Table => show(&group, &changes, arguments.dry_run, asked),
+        Format::Table => show(&group, &changes, arguments.dry_run),
         Format::Json => object(&group, &changes, arguments.dry_run),
     })
 }
@@ -141,6 +144,32 @@ fn wanted(group: &ConsumerGroupDetails, named: &[u32]) -> Result<BTreeSet<Partit
     }
 }
 
+/// What becomes of each partition, and the offset that the group is to go on with, where one was asked for.
+fn targets(
+    group: &ConsumerGroupDetails,
+    wanted: &BTreeSet<PartitionId>,
+    to: ResetTo,
+) -> Result<BTreeMap<PartitionId, (ResetTarget, Option<i128>)>, Problem> {
+    let now = time::now();
+    let partitions = group.partitions.iter();
+    let wanted = partitions.filter(|partition| wanted.contains(&partition.partition));
+    wanted
+        .map(|partition| {
+            let id = partition.partition;
+            let next = match (&partition.progress, to) {
+                (Ok(progress), _) => progress.next,
+                (Err(code), ResetTo::Shift(_)) => {
+                    let name = code.name();
+                    let text = format!("partition {id}: it is not known where it stands ({name})");
+                    return Err(Problem::new(text));
+                }
+                (Err(_), _) => Offset(0),
+            };
+            Ok((id, (to.target(now, next), to.asked(next))))
+        })
+        .collect()
+}
+
 fn standings(group: &ConsumerGroupDetails) -> Vec<(PartitionId, Option<Standing>)> {
     let standing = |progress: &GroupProgress| Standing {
         stored: progress.stored,
@@ -160,15 +189,14 @@ fn standings(group: &ConsumerGroupDetails) -> Vec<(PartitionId, Option<Standing>
 async fn predicted(
     client: &Client,
     group: &ConsumerGroupDetails,
-    wanted: &BTreeSet<PartitionId>,
-    target: ResetTarget,
+    targets: &BTreeMap<PartitionId, (ResetTarget, Option<i128>)>,
 ) -> Result<Vec<(PartitionId, Option<Standing>)>, Problem> {
     let mut predicted = Vec::new();
     for partition in &group.partitions {
-        if !wanted.contains(&partition.partition) {
-            continue;
-        }
         let id = partition.partition;
+        let Some((target, _)) = targets.get(&id).copied() else {
+            continue;
+        };
         let Ok(progress) = &partition.progress else {
             predicted.push((id, None));
             continue;
@@ -273,13 +301,8 @@ fn table(changes: &[Change]) -> Table {
     table
 }
 
-/// For people. `asked`: the offset that the group was to go on with.
-fn show(
-    group: &ConsumerGroupDetails,
-    changes: &[Change],
-    dry_run: bool,
-    asked: Option<u64>,
-) -> String {
+/// For people.
+fn show(group: &ConsumerGroupDetails, changes: &[Change], dry_run: bool) -> String {
     let what = if dry_run {
         "would be reset"
     } else {
@@ -293,7 +316,7 @@ fn show(
         table(changes).table()
     );
     for change in changes {
-        let (Some(clamp), Some(after), Some(asked)) = (change.clamped, change.after, asked) else {
+        let (Some((clamp, asked)), Some(after)) = (change.clamped, change.after) else {
             continue;
         };
         let place = match clamp {
@@ -352,6 +375,7 @@ mod tests {
             (5, standing(None, 0), Some(Clamp::ToEnd)),
             (4, standing(Some(3), 10), Some(Clamp::ToStart)),
             (0, standing(None, 10), Some(Clamp::ToStart)),
+            (-3, standing(None, 0), Some(Clamp::ToStart)),
             (60, standing(Some(59), 60), None),
             (0, standing(None, 0), None),
             // Who was forced has got on already.
@@ -370,13 +394,17 @@ mod tests {
             clamped,
         };
         let changes = [
-            change(0, Some(standing(Some(99), 100)), Some(Clamp::ToEnd)),
+            change(0, Some(standing(Some(99), 100)), Some((Clamp::ToEnd, 500))),
             change(1, Some(standing(Some(499), 500)), None),
-            change(2, Some(standing(Some(499), 700)), Some(Clamp::ToStart)),
+            change(
+                2,
+                Some(standing(Some(499), 700)),
+                Some((Clamp::ToStart, 500)),
+            ),
             change(3, None, None),
         ];
         let group = sample::group();
-        assert_golden("group-reset.txt", &show(&group, &changes, false, Some(500)));
+        assert_golden("group-reset.txt", &show(&group, &changes, false));
         assert_golden("group-reset.json", &object(&group, &changes, true));
     }
 
