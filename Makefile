@@ -61,6 +61,9 @@ nemesis: ## Three real nodes under load, and faults from a seed: make nemesis SE
 	$(CARGO) build --release --quiet -p server -p integration --bins
 	./target/release/nemesis $(SEED) $(MINUTES)
 
+.PHONY: chaos
+chaos: nemesis ## The same as nemesis: members that come, go, stall and die, and nodes that are killed and stopped.
+
 .PHONY: docker-test
 docker-test: build ## The image and the cluster of docker/, where a container engine answers: one node is cut off the network.
 	./scripts/docker-test.sh

@@ -10,7 +10,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::scene::{Scene, patient, rebalance_timeout};
 
-fn cohort(scene: &Scene, arguments: &[&str]) -> Command {
+/// The command, as root of the scene's server.
+pub(crate) fn cohort(scene: &Scene, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary("cohort"));
     command
         .args(["--address", &scene.address().to_string()])
