@@ -62,7 +62,7 @@ nemesis: ## Three real nodes under load, and faults from a seed: make nemesis SE
 	./target/release/nemesis $(SEED) $(MINUTES)
 
 .PHONY: chaos
-chaos: nemesis ## The same as nemesis: members that come, go, stall and die, and nodes that are killed and stopped.
+chaos: nemesis ## The same as nemesis: members that come and are killed, nodes that are killed, stand still and are cut off.
 
 .PHONY: docker-test
 docker-test: build ## The image and the cluster of docker/, where a container engine answers: one node is cut off the network.
