@@ -1,6 +1,8 @@
 //! `rejoin`: how fast a node that has lost its disk comes back, and what that costs those who send meanwhile.
 
 use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -9,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use wire::{Reply, Request};
+use wire::{ConsensusGroup, GetNodeStatus, Op, Reply};
 
 use crate::{
     bench::Bench,
@@ -44,8 +46,8 @@ const RATE_MIN: f64 = 50e6;
 const DELAY_MAX: f64 = 3.0;
 const RESIDENT_MAX: f64 = 512.0 * 1024.0 * 1024.0;
 
-/// The counter of the ops that a node has applied.
-const APPLIED: &str = "ops_applied";
+/// How often a node is asked how far it is.
+const LOOK: Duration = Duration::from_millis(400);
 
 /// Fills a cluster, takes one node's disk away, and has it come back.
 ///
@@ -153,7 +155,7 @@ fn lose_and_recover(server: &mut Server, small: &Topic) -> Result<Measured, Erro
     // What it led goes on elsewhere before anything is measured.
     let mut witness = until_ok(|| server.log_in_at(survivor))?;
     until_ok(|| accepted(witness.call(message(small))?))?;
-    let wanted = applied(&mut witness)?;
+    let wanted = applied(server, survivor)?;
     let sender = Sender::start(server, small)?;
     let begin = Instant::now();
     cluster(server).recover(VICTIM)?;
@@ -163,7 +165,7 @@ fn lose_and_recover(server: &mut Server, small: &Topic) -> Result<Measured, Erro
         resident: 0,
         resident_of_others: 0,
     };
-    let mut connection = None;
+    let mut looked = begin;
     loop {
         let resident = cluster(server).resident(VICTIM)?;
         measured.resident = measured.resident.max(resident);
@@ -171,14 +173,12 @@ fn lose_and_recover(server: &mut Server, small: &Topic) -> Result<Measured, Erro
             let resident = cluster(server).resident(other)?;
             measured.resident_of_others = measured.resident_of_others.max(resident);
         }
-        // It answers once it knows who may log in.
-        if connection.is_none() {
-            connection = server.log_in_at(victim).ok();
-        }
-        if let Some(connection) = &mut connection
-            && applied(connection)? >= wanted
-        {
-            break;
+        // It answers once it knows who may ask. Every look takes a password check.
+        if looked.elapsed() >= LOOK {
+            if applied(server, victim).is_ok_and(|applied| contains(&applied, &wanted)) {
+                break;
+            }
+            looked = Instant::now();
         }
         if begin.elapsed() > PATIENCE {
             let text = format!("the node is not back after {PATIENCE:?}");
@@ -195,15 +195,32 @@ fn cluster(server: &mut Server) -> &mut Cluster {
     server.cluster_mut().expect("it was started as one")
 }
 
-/// Ops that a node has applied, those of all groups added up.
-fn applied(connection: &mut Connection) -> Result<u64, Error> {
-    match until_ok(|| connection.call(Request::GetStats))? {
-        Reply::Stats(stats) => {
-            let counter = stats.counters.iter().find(|found| found.name == APPLIED);
-            Ok(counter.map_or(0, |counter| counter.value))
+/// The op that each consensus group of a node has applied.
+type Applied = BTreeMap<ConsensusGroup, Op>;
+
+fn applied(server: &Server, address: SocketAddr) -> Result<Applied, Error> {
+    let login = server.login();
+    let reply = Connection::open(address)?.call(GetNodeStatus {
+        name: login.name,
+        password: login.password,
+        digests: false,
+    })?;
+    match reply {
+        Reply::NodeStatus(status) => {
+            let replicas = status.replicas.iter();
+            Ok(replicas
+                .map(|replica| (replica.group, replica.applied))
+                .collect())
         }
-        other => Err(unexpected("GetStats", &other)),
+        other => Err(unexpected("GetNodeStatus", &other)),
     }
+}
+
+/// Whether every group has come as far as it should.
+fn contains(applied: &Applied, wanted: &Applied) -> bool {
+    wanted
+        .iter()
+        .all(|(group, op)| applied.get(group) >= Some(op))
 }
 
 /// Sends one small message after the other, on a thread of its own.

@@ -324,7 +324,7 @@ pub const SETTINGS: &[Setting] = &[
     size(
         "node.catch_up_rate",
         (0, TIB),
-        "\"96 MiB\"",
+        "\"128 MiB\"",
         "Bytes a second of segments that the node fetches from the others when it has lost its disk or was away for long: they serve meanwhile. \"0 B\": as many as come.",
     ),
     // ---- node.journal
