@@ -112,6 +112,14 @@ fn replica(group: u16, note: &vsr::Note) {
                 "leads no more: it hears from no majority, or commits nothing"
             );
         }
+        vsr::Note::LeadOffered { view, to } => {
+            tracing::info!(
+                group,
+                view = view.0,
+                node = to.0,
+                "leads no more: another node had better lead"
+            );
+        }
         vsr::Note::HandsOver { view } => {
             tracing::info!(group, view = view.0, "leads no more: the process stops");
         }

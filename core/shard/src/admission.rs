@@ -112,6 +112,7 @@ impl Shard {
     /// nodes may carry it out.
     pub(crate) fn on_disk(&mut self, space: DiskSpace) {
         self.disk = space;
+        self.tell_reluctance();
         if space == DiskSpace::Nothing && !self.desk.has_peers {
             for slot in self.pending.writes() {
                 let text = "the disk is full: it is carried out when there is space, or never";

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use wire::{ConsensusGroup, ReplicaId};
 
-use crate::{Shard, host::Member};
+use crate::{DiskSpace, Shard, host::Member};
 
 impl Shard {
     /// The replicas that it hosts.
@@ -19,6 +19,16 @@ impl Shard {
         for group in groups {
             self.feed(group, input.clone());
         }
+    }
+
+    /// Whether this node would rather have others lead: what it leads it can append nothing to.
+    fn is_reluctant(&self) -> bool {
+        self.disk != DiskSpace::Enough
+    }
+
+    /// Tells its replicas.
+    pub(crate) fn tell_reluctance(&mut self) {
+        self.feed_all(&vsr::Input::Reluctant(self.is_reluctant()));
     }
 
     /// All groups of a node share its links: what any of them has said may be behind this.

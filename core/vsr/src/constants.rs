@@ -101,6 +101,13 @@ pub(crate) const PROGRESS_MAX: u64 = 4_000 * MILLISECOND;
 /// nanoseconds.
 pub(crate) const HAND_OVER_INTERVAL: u64 = 300 * MILLISECOND;
 
+/// Nanoseconds for which a primary leads at least before it hands over because it would rather not lead, and between
+/// two attempts.
+pub(crate) const HAND_OVER_PAUSE: u64 = 200 * MILLISECOND;
+
+/// Ops that a backup may lack of what its primary has applied to be given the lead: as many as may be in flight.
+pub(crate) const FOLLOWS_BEHIND_MAX: u64 = PIPELINE_PREPARES_MAX as u64;
+
 /// Views from here on are not believed: leaves room for those after them.
 pub(crate) const VIEW_MAX: View = View(u32::MAX / 2);
 
@@ -116,6 +123,7 @@ const _: () = {
     assert!(TICK_LATE < SILENCE_MIN);
     assert!(TICK_INTERVAL_MAX < TICK_LATE);
     assert!(SILENCE_MAX < RECEIVING_MAX);
+    assert!(SILENCE_MIN < HAND_OVER_PAUSE);
     assert!(ABDICATION_INTERVAL < RECEIVING_MAX);
     assert!(PROGRESS_MIN < PROGRESS_MAX);
     assert!(3 * SILENCE_MIN < SLOWNESS_MEMORY);

@@ -121,6 +121,9 @@ pub enum Input {
     /// Bytes that were given to this node's disk, or to its links, have gone there: what this replica gave may be
     /// behind them. Of no consequence for what is safe.
     Moving,
+    /// Whether the node would rather have others lead: its disk is full, for instance. A primary then hands over to
+    /// a replica that is willing, if there is one. Of no consequence for what is safe.
+    Reluctant(bool),
     /// The process is about to end. Where there are others, this replica takes nothing new, and gives up what
     /// it leads or comes to lead as soon as nothing is in flight: the others go on at once. Of no consequence
     /// for what is safe.
@@ -259,6 +262,13 @@ pub enum Note {
     HandsOver {
         /// The view.
         view: View,
+    },
+    /// A primary hands over to a replica that had better lead.
+    LeadOffered {
+        /// The view that it is to lead.
+        view: View,
+        /// The replica.
+        to: ReplicaId,
     },
     /// A primary that heard from no quorum for too long leads no more (V17).
     Abdicated {

@@ -96,6 +96,8 @@ pub struct CommitOk {
     pub commit_min: Op,
     /// The op of its durable checkpoint (V15).
     pub checkpoint: Op,
+    /// Whether it would lead, should it be asked to. Of no consequence for what is safe.
+    pub is_willing: bool,
 }
 
 /// Asks for one prepare.

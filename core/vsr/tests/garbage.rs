@@ -128,6 +128,7 @@ impl Draw<'_> {
                 view,
                 commit_min: self.op(),
                 checkpoint: self.op(),
+                is_willing: true,
             }),
             6 => Message::RequestPrepare(RequestPrepare {
                 replica,

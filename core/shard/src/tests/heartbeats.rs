@@ -135,6 +135,7 @@ const fn commit_ok(op: u64) -> CommitOk {
         view: View(2),
         commit_min: Op(op),
         checkpoint: Op(0),
+        is_willing: true,
     }
 }
 

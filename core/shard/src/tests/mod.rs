@@ -7,6 +7,7 @@ mod disk;
 mod group_lives;
 mod groups;
 mod heartbeats;
+mod leading;
 mod mending;
 mod messages;
 mod node;

@@ -101,6 +101,7 @@ fields! {
         view: View,
         commit_min: Op,
         checkpoint: Op,
+        is_willing: bool,
     }
     RequestPrepare {
         replica: ReplicaId,

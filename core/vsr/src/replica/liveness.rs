@@ -2,7 +2,7 @@
 
 use alloc::{vec, vec::Vec};
 
-use wire::{ReplicaId, Time};
+use wire::{ReplicaId, Time, View};
 
 use super::Replica;
 use crate::{
@@ -71,6 +71,11 @@ impl Liveness {
         silent < ABDICATION_INTERVAL || is_receiving && silent < RECEIVING_MAX
     }
 
+    /// Whether a replica was heard within so many nanoseconds.
+    pub(super) fn has_heard(&self, replica: ReplicaId, now: u64, limit: u64) -> bool {
+        now.saturating_sub(self.heard[usize::from(replica.0)]) < limit
+    }
+
     fn limit(&self) -> u64 {
         (SILENCE_INTERVALS * self.interval).clamp(SILENCE_MIN, SILENCE_MAX)
     }
@@ -106,7 +111,10 @@ impl Replica {
             self.repair_again();
         }
         match self.status {
-            Status::Normal if self.is_primary() => self.abdicate_if_alone(),
+            Status::Normal if self.is_primary() => {
+                self.abdicate_if_alone();
+                self.consider_hand_over();
+            }
             Status::Normal => {
                 if self.liveness.silence.fires(self.now) {
                     self.wish();
@@ -171,6 +179,7 @@ impl Replica {
     /// A view begins.
     pub(super) fn watch(&mut self) {
         self.liveness.stop();
+        self.leadership.restart(self.now.monotonic);
         self.hear_all();
         if !self.is_primary() && self.config.replica_count > 1 {
             self.liveness.sign = self.now.monotonic;
@@ -300,13 +309,22 @@ impl Replica {
         let is_due = self.pipeline.first().is_none() || waited >= HAND_OVER_INTERVAL;
         if leads && is_due && !self.liveness.is_abdicated {
             self.note(Note::HandsOver { view: self.view });
-            self.lead_no_more();
+            let next = self.view.next();
+            let view = self
+                .best_follower()
+                .map_or(next, |to| self.next_view_of(to));
+            self.lead_no_more_before(view);
         }
     }
 
     /// What is in flight may be committed yet, here or elsewhere. But others may lead, of whom this replica
     /// cannot hear: whoever waits is to ask them.
     fn lead_no_more(&mut self) {
+        self.lead_no_more_before(self.view.next());
+    }
+
+    /// The same, with a wish for a certain view.
+    pub(super) fn lead_no_more_before(&mut self, view: View) {
         self.liveness.is_abdicated = true;
         self.heartbeat.stop();
         self.effects.push_back(Effect::StatusChanged);
@@ -318,7 +336,7 @@ impl Replica {
             let reason = Refusal::NotReady;
             self.effects.push_back(Effect::Refuse { token, reason });
         }
-        self.wish();
+        self.wish_for(view);
     }
 
     /// The others are content in a view before the one that this replica has promised: it can go back to

@@ -14,6 +14,7 @@ use crate::{
     timeout::Timeout,
 };
 
+use leadership::Leadership;
 use liveness::Liveness;
 use promises::Promises;
 use read_index::ReadIndex;
@@ -29,6 +30,7 @@ mod checkpoint;
 mod choice;
 mod damage;
 mod installing;
+mod leadership;
 mod liveness;
 mod lost_checkpoint;
 mod normal;
@@ -121,6 +123,7 @@ pub struct Replica {
     read_index: ReadIndex,
     view_change: ViewChange,
     liveness: Liveness,
+    leadership: Leadership,
     effects: VecDeque<Effect>,
 }
 
@@ -151,6 +154,7 @@ impl Replica {
             Input::PrimaryLost => self.on_primary_lost(),
             Input::Receiving { from } => self.on_receiving(from),
             Input::Moving => self.on_moving(),
+            Input::Reluctant(is_reluctant) => self.on_reluctant(is_reluctant),
             Input::Stop => self.on_stop(),
             Input::ConfirmView { token } => self.on_confirm_view(token),
         }
@@ -158,6 +162,7 @@ impl Replica {
             self.on_superblock_written(self.promises.newest().sequence);
         }
         self.hand_over();
+        self.go_on_handing_over();
         self.assert_invariants();
     }
 
@@ -195,7 +200,7 @@ impl Replica {
     }
 
     /// Whether it is the primary and takes requests: normal status, the inherited ops are applied (V8), and
-    /// it has neither abdicated (V17) nor been told to stop.
+    /// it has neither abdicated (V17) nor been told to stop, and does not hand over.
     #[must_use]
     pub fn is_serving(&self) -> bool {
         self.status == Status::Normal
@@ -203,6 +208,7 @@ impl Replica {
             && (mutation::V8 || self.commit_min() >= self.inherited)
             && !self.liveness.is_abdicated()
             && !self.liveness.is_stopping()
+            && !self.leadership.is_handing_over()
     }
 
     /// Whether it lost its disk, and has not been taken back (V13).

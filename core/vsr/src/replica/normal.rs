@@ -349,6 +349,7 @@ impl Replica {
             view: self.view,
             commit_min: self.commit_min(),
             checkpoint: self.checkpoint_op(),
+            is_willing: self.is_willing(),
         };
         self.send(self.primary(), Message::CommitOk(ok));
     }
@@ -358,6 +359,7 @@ impl Replica {
             return self.count_ignored(Ignore::NotPrimary);
         }
         self.on_heard(ok.replica);
+        self.note_follower(&ok);
         self.learn_checkpoint(ok.replica, ok.checkpoint);
     }
 

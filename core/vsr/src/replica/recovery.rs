@@ -6,8 +6,9 @@ use alloc::{collections::VecDeque, vec};
 use wire::{Op, Time, View};
 
 use super::{
-    Config, Replica, liveness::Liveness, promises::Promises, read_index::ReadIndex,
-    rejoining::Rejoining, repair::Repair, state_transfer::StateTransfer, view_change::ViewChange,
+    Config, Replica, leadership::Leadership, liveness::Liveness, promises::Promises,
+    read_index::ReadIndex, rejoining::Rejoining, repair::Repair, state_transfer::StateTransfer,
+    view_change::ViewChange,
 };
 use crate::{
     ChainPoint, Checkpoint, Note, OutOfService, Recovered, Status, constants::HEARTBEAT_INTERVAL,
@@ -255,6 +256,7 @@ impl Replica {
             read_index: ReadIndex::default(),
             view_change: ViewChange::new(config.replica_count),
             liveness: Liveness::new(config.replica_count),
+            leadership: Leadership::new(config.replica_count),
             effects: VecDeque::new(),
         }
     }

@@ -89,10 +89,23 @@ impl Replica {
     /// It goes on as before until a quorum wishes for the same (V6).
     pub(super) fn wish(&mut self) {
         assert!(matches!(self.status, Status::Normal | Status::ViewChange));
+        let next = self.view.next();
+        let view = self.heard_wish().unwrap_or(next).max(next);
+        self.wish_for(self.view_after(view));
+    }
+
+    /// The latest view that somebody wishes for.
+    fn heard_wish(&self) -> Option<View> {
         let now = self.now.monotonic;
         let heard = self.view_change.wishes.iter().flatten();
         let heard = heard.filter(|wish| wish.until > now).map(|wish| wish.view);
-        let view = heard.max().unwrap_or(View(0)).max(self.view.next());
+        heard.max()
+    }
+
+    /// This replica wishes for a view, or for a later one that somebody else wishes for.
+    pub(super) fn wish_for(&mut self, view: View) {
+        assert!(view > self.view);
+        let view = self.heard_wish().map_or(view, |heard| heard.max(view));
         self.view_change.repeat.start(self.now);
         let this = self.config.replica;
         if self.record_wish(this, view) {
@@ -200,6 +213,7 @@ impl Replica {
         self.view_change.begin();
         self.repair.reset();
         self.liveness.stop();
+        self.leadership.restart(self.now.monotonic);
         let doublings = self.view_change.attempts.min(VIEW_CHANGE_DOUBLINGS_MAX);
         let interval = (VIEW_CHANGE_INTERVAL << doublings.saturating_sub(1))
             + STAGGER * u64::from(self.config.replica.0);

@@ -28,6 +28,7 @@ pub(crate) struct Counts {
     pub(crate) dropped: u64,
     pub(crate) read: u64,
     pub(crate) abdicated: u64,
+    pub(crate) offered: u64,
     pub(crate) confirmed: u64,
     pub(crate) unknown: u64,
     pub(crate) requests_executed: u64,
@@ -77,6 +78,7 @@ impl Counts {
         self.dropped += other.dropped;
         self.read += other.read;
         self.abdicated += other.abdicated;
+        self.offered += other.offered;
         self.confirmed += other.confirmed;
         self.unknown += other.unknown;
         self.requests_executed += other.requests_executed;
@@ -164,6 +166,8 @@ pub(crate) struct Group {
     votes: BTreeMap<ReplicaId, Flight>,
     /// Links that lose everything, by sender and receiver.
     pub(crate) cut: BTreeSet<(u8, u8)>,
+    /// Replicas whose nodes would rather have others lead, restarts or not.
+    reluctant: BTreeSet<u8>,
     /// Percent of messages that are lost, and that come twice.
     pub(crate) loss: u64,
     pub(crate) repeats: u64,
@@ -220,6 +224,7 @@ impl Group {
             start_views: BTreeMap::new(),
             votes: BTreeMap::new(),
             cut: BTreeSet::new(),
+            reluctant: BTreeSet::new(),
             loss: 0,
             repeats: 0,
             delay_max: 3_000_000,
@@ -293,6 +298,25 @@ impl Group {
         self.counts.votes_resumed += u64::from(has_resumed);
         self.trace(|| format!("{replica} starts"));
         self.carry_out(replica);
+        if self.reluctant.contains(&replica) {
+            self.handle(replica, Input::Reluctant(true));
+        }
+    }
+
+    /// A node would rather have others lead from now on, or does not mind.
+    pub(crate) fn set_reluctant(&mut self, replica: u8, is_reluctant: bool) {
+        match is_reluctant {
+            true => self.reluctant.insert(replica),
+            false => self.reluctant.remove(&replica),
+        };
+        self.handle(replica, Input::Reluctant(is_reluctant));
+    }
+
+    /// Whether whoever leads is willing to, or nobody is.
+    pub(crate) fn is_led_willingly(&self) -> bool {
+        let all_reluctant = self.reluctant.len() == usize::from(self.replica_count);
+        let leader = self.leader();
+        all_reluctant || leader.is_some_and(|it| !self.reluctant.contains(&it))
     }
 
     pub(crate) fn crash(&mut self, replica: u8) {
@@ -446,6 +470,7 @@ impl Group {
                 self.count_inherited(replica);
             }
             Note::Abdicated { .. } => self.counts.abdicated += 1,
+            Note::LeadOffered { .. } => self.counts.offered += 1,
             Note::Dropped { .. } => self.counts.dropped += 1,
             Note::Damaged { .. } => self.counts.damaged += 1,
             Note::Repaired { .. } => self.counts.repaired += 1,

@@ -57,6 +57,7 @@ fn assert_floors(replica_count: u8, counts: &group::Counts, seeds: u64) {
             seeds / 50,
         ),
         ("primaries that abdicated", counts.abdicated, seeds / 50),
+        ("primaries that handed over", counts.offered, seeds / 5),
         ("views confirmed", counts.confirmed, seeds / 2),
         ("requests refused as unknown", counts.unknown, seeds / 4),
         (

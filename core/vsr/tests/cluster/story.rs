@@ -110,7 +110,7 @@ fn step(group: &mut Group) {
 /// Something bad begins or ends.
 fn trouble(group: &mut Group) {
     let replica = any(group);
-    match group.random.below(18) {
+    match group.random.below(19) {
         0 | 1 => {
             if group.is_up(replica) {
                 group.crash(replica);
@@ -177,6 +177,10 @@ fn trouble(group: &mut Group) {
         13 => group.handle(replica, Input::PrimaryLost),
         // Whoever is away or behind has to do with a checkpoint.
         15 => (0..group.replica_count).for_each(|replica| group.checkpoint(replica)),
+        16 => {
+            let is_reluctant = group.random.percent(50);
+            group.set_reluctant(replica, is_reluctant);
+        }
         _ => group.cut.clear(),
     }
 }
@@ -351,6 +355,16 @@ fn heal(group: &mut Group) {
             group.start(replica);
         }
     }
+    choose_reluctant(group);
+}
+
+/// Some would rather not lead from now on, or all, or nobody. Whatever it is, the group comes to rest.
+fn choose_reluctant(group: &mut Group) {
+    let percent = [0, 40, 100][group.random.index(3)];
+    for replica in 0..group.replica_count {
+        let is_reluctant = group.random.percent(percent);
+        group.set_reluctant(replica, is_reluctant);
+    }
 }
 
 /// The group elects, commits, and all replicas come to rest in one view, within a time that no story
@@ -358,7 +372,11 @@ fn heal(group: &mut Group) {
 fn finish(group: &mut Group) {
     let deadline = group.now + 30_000 * MILLISECOND;
     let before = group.answered.len();
-    while !(group.is_at_rest() && group.answered.len() > before && group.clients.are_content()) {
+    while !(group.is_at_rest()
+        && group.answered.len() > before
+        && group.clients.are_content()
+        && group.is_led_willingly())
+    {
         assert!(
             group.now < deadline,
             "the group does not come to rest:\n{}",

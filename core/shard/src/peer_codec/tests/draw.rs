@@ -686,6 +686,7 @@ impl Draw {
             view: View(self.u32()),
             commit_min: self.op(),
             checkpoint: self.op(),
+            is_willing: self.flag(),
         }
     }
 

@@ -177,6 +177,7 @@ impl Draw {
                 view,
                 commit_min: op,
                 checkpoint: self.op(),
+                is_willing: self.flag(),
             }),
             5 => Message::RequestPrepare(RequestPrepare {
                 replica,

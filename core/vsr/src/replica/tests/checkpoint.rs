@@ -95,6 +95,7 @@ fn journal_waits_for_the_checkpoints_of_a_quorum() {
         view: View(0),
         commit_min: Op(1),
         checkpoint: Op(1),
+        is_willing: true,
     };
     let effects = primary.message(Message::CommitOk(ok));
     assert_eq!(recyclable(&effects), Some(Op(1)));
@@ -152,6 +153,7 @@ fn backup_recycles_what_the_quorum_has() {
         view: View(0),
         commit_min: Op(1),
         checkpoint: Op(1),
+        is_willing: true,
     };
     assert!(effects.contains(&super::send(0, Message::CommitOk(ok))));
 }

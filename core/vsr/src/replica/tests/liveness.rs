@@ -17,6 +17,7 @@ const fn commit_ok(replica: u8) -> Message {
         view: View(0),
         commit_min: Op(0),
         checkpoint: Op(0),
+        is_willing: true,
     })
 }
 

@@ -83,6 +83,7 @@ fn roles_are_told_apart() {
         view: View(0),
         commit_min: Op(0),
         checkpoint: Op(0),
+        is_willing: true,
     });
     assert_eq!(backup.message(ok), ignored(Ignore::NotPrimary));
 }

@@ -19,6 +19,7 @@ mod checkpoint;
 mod choice;
 mod damage;
 mod installing;
+mod leadership;
 mod liveness;
 mod lost_checkpoint;
 mod memory;

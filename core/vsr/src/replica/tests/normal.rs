@@ -246,6 +246,7 @@ fn backup_answers_a_heartbeat_and_applies_what_it_says_is_committed() {
             view: View(0),
             commit_min: Op(commit_min),
             checkpoint: Op(0),
+            is_willing: true,
         })
     };
     assert_eq!(

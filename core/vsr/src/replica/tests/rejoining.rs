@@ -292,6 +292,7 @@ fn barrier_takes_back_what_a_checkpoint_has_certified() {
         view: View(0),
         commit_min: Op(1),
         checkpoint: Op(1),
+        is_willing: true,
     });
     primary.message(ok.clone());
     assert_eq!(primary.replica.checkpoints[1], Op(1));

@@ -180,6 +180,7 @@ fn v15_nothing_is_said_until_the_checkpoint_is_installed() {
         view: View(0),
         commit_min: Op(4),
         checkpoint: Op(4),
+        is_willing: true,
     };
     assert!(effects.contains(&send(0, Message::CommitOk(ok))));
 }
