@@ -250,7 +250,7 @@ impl Replica {
             checkpoint_begun: None,
             checkpoint_lost: None,
             repair: Repair::new(),
-            state_transfer: StateTransfer::default(),
+            state_transfer: StateTransfer::new(),
             heartbeat: Timeout::stopped(HEARTBEAT_INTERVAL),
             heartbeat_commit: op,
             read_index: ReadIndex::default(),

@@ -20,12 +20,24 @@ use crate::{
 };
 
 /// What is wanted of others, and what is on its way to the disk.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct StateTransfer {
     /// A checkpoint that contains this op is wanted.
     wanted: Option<Op>,
+    /// Who has one.
+    holder: ReplicaId,
     /// The sequence number of the superblock that installs one, and what the replica did before.
     installing: Option<(u64, Status)>,
+}
+
+impl StateTransfer {
+    pub(super) const fn new() -> Self {
+        Self {
+            wanted: None,
+            holder: ReplicaId(0),
+            installing: None,
+        }
+    }
 }
 
 impl Replica {
@@ -91,6 +103,7 @@ impl Replica {
 
     pub(super) fn want_checkpoint(&mut self, op: Op, from: ReplicaId) {
         self.state_transfer.wanted = Some(op);
+        self.state_transfer.holder = from;
         self.repair.timeout.stop();
         self.note(Note::CheckpointWanted { op });
         let at_least = op;
@@ -107,7 +120,8 @@ impl Replica {
             && point.op > self.commit_chained
             && self.replaces_lost(point);
         if !is_of_use || checkpoint.timestamp >= TIMESTAMP_MAX {
-            return self.count_ignored(Ignore::CheckpointUnknown);
+            self.count_ignored(Ignore::CheckpointUnknown);
+            return self.fetch_still_wanted();
         }
         assert!(
             self.applying == self.commit_min(),
@@ -120,6 +134,15 @@ impl Replica {
             return self.advance_target();
         }
         self.install_fetched(checkpoint);
+    }
+
+    /// What was fetched is not what is wanted by now: a later one is fetched. Nobody else would ask for it again.
+    fn fetch_still_wanted(&mut self) {
+        if let Some(at_least) = self.wanted_checkpoint() {
+            let from = self.state_transfer.holder;
+            self.effects
+                .push_back(Effect::FetchCheckpoint { at_least, from });
+        }
     }
 
     /// V3: with one superblock the state of the checkpoint takes the place of the own one, and of the ops in
@@ -159,6 +182,7 @@ impl Replica {
         let sequence = self.promises.newest().sequence;
         self.state_transfer = StateTransfer {
             wanted: None,
+            holder: self.state_transfer.holder,
             installing: Some((sequence, before)),
         };
         self.status = Status::StateTransfer;

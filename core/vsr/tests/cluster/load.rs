@@ -21,6 +21,9 @@ const DELAY_MAX: u64 = 90 * MILLISECOND;
 /// From one tick to the next, at most: not late enough for a replica to notice that it was held up.
 const STEP_MAX: u64 = 70 * MILLISECOND;
 
+/// How long nothing large follows something large, at least: what is small and waits goes first then, and arrives.
+const PAUSE: u64 = 2 * DELAY_MAX + STEP_MAX;
+
 /// How long a frame is on its way that takes as long as it likes, with everything behind it.
 const FRAME_MAX: u64 = 1_200 * MILLISECOND;
 
@@ -104,7 +107,8 @@ fn carry_frames(group: &mut Group, frames: &mut Frames) {
     if group.now >= frames.until {
         group.cut.clear();
         frames.links.clear();
-        if group.random.percent(3) {
+        let has_paused = group.now >= frames.until + PAUSE;
+        if has_paused && group.random.percent(3) {
             send_frames(group, frames);
         }
     }

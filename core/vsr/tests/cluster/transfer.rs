@@ -87,6 +87,8 @@ impl Group {
         let status = |group: &Self| group.process(replica).map(|it| it.replica.status());
         let before = status(self);
         let op = checkpoint.op;
+        let process = self.members[usize::from(replica)].process.as_mut();
+        process.expect("it is running").fetch = None;
         self.handle(replica, Input::CheckpointFetched(checkpoint));
         let is_installing = status(self) == Some(Status::StateTransfer);
         let executed = self.process(replica).map_or(0, |it| it.executed());
@@ -95,8 +97,6 @@ impl Group {
         }
         self.counts.transfers_elsewhere +=
             u64::from(is_installing && before != Some(Status::Normal));
-        let process = self.members[usize::from(replica)].process.as_mut();
-        process.expect("it is running").fetch = None;
     }
 
     fn applies(&self, replica: u8) -> bool {

@@ -155,7 +155,7 @@ fn v11_replica_that_lacks_its_checkpoint_has_another_first() {
         }
         let older = Input::CheckpointFetched(checkpoint_of(&prepares[2]));
         let ignored = Effect::Note(Note::Ignored(Ignore::CheckpointUnknown));
-        assert_eq!(out.handle(older), [ignored]);
+        assert_eq!(out.handle(older), [ignored.clone(), fetch.clone()]);
         let other = Checkpoint {
             checksum: 1,
             ..checkpoint_of(&prepares[3])

@@ -204,7 +204,7 @@ fn checkpoint_that_goes_beyond_nothing_changes_nothing() {
     let mut backup = backup_in_transfer(&prepares);
     let old = Input::CheckpointFetched(checkpoint_at(&prepares[1]));
     let unknown = [ignored(Ignore::CheckpointUnknown)];
-    assert_eq!(backup.handle(old), unknown);
+    assert_eq!(backup.handle(old)[..1], unknown);
     assert_eq!(backup.replica.op(), Op(2));
     // A primary has whatever is committed.
     let mut primary = Fixture::started(0, 3);
@@ -352,4 +352,16 @@ fn checkpoint_is_not_wanted_once_the_missing_op_has_come_otherwise() {
     let effects = backup.handle(Input::CheckpointFetched(checkpoint_at(&prepares[3])));
     assert_eq!(effects, [ignored(Ignore::CheckpointUnknown)]);
     assert_eq!(backup.replica.op(), Op(4));
+}
+
+/// It was fetched for what was missing before, and more is missing by now. Nobody else would ask again: what is said to
+/// be gone says nothing new.
+#[test]
+fn checkpoint_that_is_still_wanted_when_an_older_one_comes_is_fetched_again() {
+    let prepares = chain(6);
+    let mut backup = backup_in_transfer(&prepares);
+    let older = checkpoint_at(&prepares[1]);
+    let effects = backup.handle(Input::CheckpointFetched(older));
+    assert_eq!(effects, [ignored(Ignore::CheckpointUnknown), fetch(3, 0)]);
+    assert_eq!(backup.replica.wanted_checkpoint(), Some(Op(3)));
 }
