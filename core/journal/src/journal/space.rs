@@ -26,26 +26,22 @@ pub(super) struct Moving {
 
 impl Journal {
     /// Closed files that nothing is needed from, if the superblock records of all groups are flushed twice
-    /// in newer frames.
+    /// in newer frames. Not the one that is being moved: it may be read at this moment.
     pub(super) fn releasable(&self) -> Vec<FileId> {
-        if self.flushed <= self.stated {
-            return Vec::new();
-        }
-        self.files
-            .closed
-            .iter()
-            .filter(|(_, notes)| notes.is_free(&self.groups))
-            .map(|(file, _)| *file)
-            .collect()
+        self.releases().collect()
     }
 
     pub(super) fn has_release(&self) -> bool {
-        self.flushed > self.stated
-            && self
-                .files
-                .closed
-                .values()
-                .any(|notes| notes.is_free(&self.groups))
+        self.releases().next().is_some()
+    }
+
+    fn releases(&self) -> impl Iterator<Item = FileId> + '_ {
+        let are_stated = self.flushed > self.stated;
+        let moving = self.moving.as_ref().map(|moving| moving.file);
+        let closed = self.files.closed.iter().filter(move |_| are_stated);
+        closed
+            .filter(move |(file, notes)| notes.is_free(&self.groups) && Some(**file) != moving)
+            .map(|(file, _)| *file)
     }
 
     pub(super) fn after_flush(&mut self, released: Vec<FileId>) {
@@ -54,6 +50,7 @@ impl Journal {
             self.effects.extend(delete);
         }
         self.prepare_next();
+        self.skip_unneeded();
         self.finish_moving();
         self.start_moving();
         self.read_next();
@@ -114,6 +111,17 @@ impl Journal {
         }
     }
 
+    /// Checkpoints may free what is being moved: then the rest of it stays where it is.
+    fn skip_unneeded(&mut self) {
+        let Some(moving) = &mut self.moving else {
+            return;
+        };
+        let notes = self.files.closed.get(&moving.file);
+        if notes.is_none_or(|notes| notes.is_free(&self.groups)) {
+            moving.frames.clear();
+        }
+    }
+
     /// Reads one frame at a time, when those read before are written.
     fn read_next(&mut self) {
         let Some(moving) = &mut self.moving else {
@@ -134,6 +142,10 @@ impl Journal {
     pub(super) fn on_read(&mut self, file: FileId, bytes: &Bytes) {
         let moving = self.moving.as_mut().expect("a read was asked for");
         assert!(moving.file == file);
+        assert!(
+            self.files.closed.contains_key(&file),
+            "what is read is kept"
+        );
         let frame = moving.reading.take().expect("a read was asked for");
         let view = FrameView::new(self.config.unit_size, file, frame.position, bytes);
         let moved = view.and_then(|view| {

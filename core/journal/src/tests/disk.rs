@@ -57,6 +57,9 @@ pub(super) struct Disk {
     pub progress: BTreeMap<ShardId, Progress>,
     pub wanted: Vec<ConsensusGroup>,
     pub flushes: usize,
+    /// A frame that is being read back, and whether that takes until somebody finishes it.
+    pub reading: Option<(FileId, u64, u32)>,
+    pub reads_slowly: bool,
     /// Where each frame went.
     pub frames: Vec<(FileId, u64)>,
 }
@@ -106,13 +109,11 @@ impl Disk {
                 position,
                 length,
             } => {
-                let start = usize::try_from(position).expect("small");
-                let bytes = &self.files[&file][start..start + length as usize];
-                journal.handle(Input::Read {
-                    file,
-                    position,
-                    bytes: Bytes::copy_from_slice(bytes),
-                });
+                assert_eq!(self.reading, None);
+                self.reading = Some((file, position, length));
+                if !self.reads_slowly {
+                    self.finish_read(journal);
+                }
             }
             Effect::Progress { shard, progress } => {
                 let before = self.progress.insert(shard, progress).unwrap_or_default();
@@ -123,6 +124,18 @@ impl Disk {
             Effect::CheckpointWanted { group, .. } => self.wanted.push(group),
         }
         true
+    }
+
+    /// The read that was begun ends.
+    pub(super) fn finish_read(&mut self, journal: &mut Journal) {
+        let (file, position, length) = self.reading.take().expect("a read was begun");
+        let start = usize::try_from(position).expect("small");
+        let bytes = &self.files[&file][start..start + length as usize];
+        journal.handle(Input::Read {
+            file,
+            position,
+            bytes: Bytes::copy_from_slice(bytes),
+        });
     }
 
     /// Carries out everything.

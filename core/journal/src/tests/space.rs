@@ -123,6 +123,46 @@ fn few_prepares_that_pin_an_old_file_are_written_again() {
     assert_eq!(ops(&scanned, 1), (977..=1_000).collect::<Vec<_>>());
 }
 
+/// A checkpoint comes while the prepares of an old file are written again, frame by frame. What is being read keeps its
+/// name until then; the rest is not needed any more, and not read.
+#[test]
+fn file_that_is_given_up_while_it_is_written_again_is_read_no_more() {
+    let config = config(UnitSize::Bytes512);
+    let held = 5;
+    let mut disk = Disk {
+        reads_slowly: true,
+        ..Disk::default()
+    };
+    let mut journal = Journal::new(config);
+    for op in 1..=held {
+        disk.write(&mut journal, vec![prepare(2, op, 300)]);
+    }
+    let mut op = 0;
+    while disk.reading.is_none() {
+        op += 1;
+        let checkpoint = superblock(1, u64::saturating_sub(op, 24), op);
+        disk.write(&mut journal, vec![prepare(1, op, 5_000), checkpoint]);
+    }
+    let read = disk.reading.map(|(file, ..)| file);
+    assert_eq!(read, Some(crate::FileId(1)));
+
+    for later in 1..=20 {
+        let checkpoints = vec![superblock(1, op, op), superblock(2, held, later)];
+        disk.write(&mut journal, checkpoints);
+        disk.quiet(&mut journal);
+    }
+    assert!(disk.files.contains_key(&crate::FileId(1)));
+    disk.finish_read(&mut journal);
+    // Files are released with the frames that follow.
+    for _ in 0..4 {
+        disk.run(&mut journal);
+        disk.quiet(&mut journal);
+    }
+    assert_eq!(disk.reading, None);
+    assert!(!disk.files.contains_key(&crate::FileId(1)));
+    assert!(disk.scan(config).damage.is_empty());
+}
+
 #[test]
 fn prepares_written_again_keep_their_order_among_newer_ones() {
     let config = config(UnitSize::Bytes512);

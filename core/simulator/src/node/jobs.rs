@@ -286,7 +286,10 @@ impl Job {
                 position,
                 length,
             } => {
-                let read = machine.read(Path::journal(file), position, u64::from(length));
+                let path = Path::journal(file);
+                let is_there = machine.disk.find(path).is_some();
+                assert!(is_there, "{path} is read, and given up");
+                let read = machine.read(path, position, u64::from(length));
                 // What cannot be read is told as such; the journal knows what that means.
                 let bytes = read.unwrap_or_default();
                 Outcome::Journal(journal::Input::Read {
