@@ -94,16 +94,19 @@ impl Verifier {
             self.current = Some((ticket, scan));
             return;
         }
-        let verdict = scan.finish();
-        if let Verdict::Damaged(damage) = &verdict {
-            desk.note(Note::Damaged {
-                segment,
-                reason: damage.to_string(),
-            });
+        let Some(host) = hosts.get_mut(&segment.group) else {
+            return;
+        };
+        match scan.finish() {
+            Verdict::Damaged(damage) => {
+                let reason = damage.to_string();
+                // It may have been deleted while it was read.
+                if host.state.mark_damaged(segment, damage) {
+                    desk.note(Note::Damaged { segment, reason });
+                }
+            }
+            whole @ Verdict::Whole(_) => host.state.verified(segment, whole),
         }
-        if let Some(host) = hosts.get_mut(&segment.group) {
-            host.state.verified(segment, verdict);
-            host.take_changes(desk);
-        }
+        host.take_changes(desk);
     }
 }

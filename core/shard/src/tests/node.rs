@@ -41,6 +41,9 @@ pub(super) struct Disk {
     pub(super) indexes: BTreeMap<SegmentId, Bytes>,
 }
 
+/// A range of a file of a segment.
+type SegmentRange = (SegmentId, FileKind, u64, u64);
+
 /// What the shell was asked for and has not done.
 #[derive(Debug, Default)]
 struct Undone {
@@ -67,6 +70,9 @@ pub(super) struct Node {
     pub(super) disk_stalls: bool,
     /// While they do, nothing gets into a segment.
     pub(super) files_stall: bool,
+    /// While they do, nothing that is to be read of a segment is.
+    pub(super) reads_stall: bool,
+    unread: Vec<(ShardId, IoTicket, SegmentRange)>,
     correlation: u64,
 }
 
@@ -138,6 +144,35 @@ impl Node {
         node
     }
 
+    fn read(&mut self, (shard, ticket): (ShardId, IoTicket), range: SegmentRange) {
+        self.unread.push((shard, ticket, range));
+        self.read_all();
+    }
+
+    /// Whatever is to be read of segments is, unless reads stall.
+    pub(super) fn read_all(&mut self) {
+        if self.reads_stall {
+            return;
+        }
+        for (shard, ticket, (segment, file, position, length)) in std::mem::take(&mut self.unread) {
+            let result = self.disk.read(segment, file, position, length);
+            self.feed(shard, Input::Read { ticket, result });
+        }
+    }
+
+    /// Reads of segments that have not ended.
+    pub(super) fn unread(&self) -> usize {
+        self.unread.len()
+    }
+
+    /// A node that reads nothing of its segments for the time being.
+    pub(super) fn slow_to_read(shard_count: u16, disk: Disk) -> Self {
+        let mut node = Self::on(shard_count, disk);
+        node.reads_stall = true;
+        node.settle();
+        node
+    }
+
     fn on(shard_count: u16, disk: Disk) -> Self {
         Self::of_cluster(ReplicaId(0), 1, shard_count, disk)
     }
@@ -174,6 +209,8 @@ impl Node {
             now,
             disk_stalls: false,
             files_stall: false,
+            reads_stall: false,
+            unread: Vec::new(),
             correlation: 0,
         }
     }
@@ -302,8 +339,7 @@ impl Node {
                 position,
                 length,
             } => {
-                let result = self.disk.read(segment, file, position, length);
-                self.feed(shard, Input::Read { ticket, result });
+                self.read((shard, ticket), (segment, file, position, length));
             }
             Effect::Flush { ticket, .. } => self.feed(shard, Input::Flushed { ticket }),
             Effect::WriteSnapshot { snapshot } => {

@@ -7,7 +7,7 @@ use wire::{Command, ConsensusGroup, Offset, PollStrategy, Reply, Request};
 use super::{
     groups::{create, details},
     messages::{batch, payloads, poll, polled, send, sent, store, texts, with_topic},
-    node::{DATA_GROUPS, Node, config},
+    node::{DATA_GROUPS, Node, config, name},
 };
 use crate::{Input, Note, shard_of_group};
 
@@ -99,11 +99,7 @@ fn a_checkpoint_takes_the_place_of_the_journal() {
             sent(node.call(&mut client, send(&[(partition, batch(&[payload], 0, 0))])));
         }
     }
-    for group in (0..=DATA_GROUPS).map(ConsensusGroup) {
-        let shard = shard_of_group(group, 1, 2);
-        node.feed(shard, Input::CheckpointWanted { group });
-    }
-    node.settle();
+    take_checkpoints(&mut node);
     assert_eq!(node.disk.snapshots.len(), usize::from(DATA_GROUPS) + 1);
     for (group, snapshot) in node.disk.snapshots.clone() {
         let op = snapshot.checkpoint.op.0;
@@ -135,6 +131,46 @@ fn a_checkpoint_takes_the_place_of_the_journal() {
         assert_eq!(read.len(), 51);
         assert!(read[49].starts_with("49 ") && read[50] == "last");
     }
+}
+
+/// It is verified after a start, and deleted before the read ends.
+#[test]
+fn a_segment_that_is_deleted_while_it_is_read_is_not_damaged() {
+    let (mut node, mut client) = with_topic(1);
+    for partition in 0..6 {
+        let request = send(&[(partition, batch(&[String::from("one")], 0, 0))]);
+        sent(node.call(&mut client, request));
+    }
+    take_checkpoints(&mut node);
+    let segments = node.disk.segments.len();
+    assert!(segments > 0);
+
+    let mut node = Node::slow_to_read(1, node.disk);
+    node.pass(50);
+    assert!(node.unread() > 0);
+    node.attach(&mut client, 4).unwrap();
+    let delete = wire::DeleteTopic {
+        stream: name("orders"),
+        topic: name("payments"),
+    };
+    node.call(&mut client, delete).unwrap();
+    node.pass(50);
+    take_checkpoints(&mut node);
+    assert!(node.disk.segments.is_empty());
+    node.reads_stall = false;
+    node.read_all();
+    node.pass(50);
+    let is_damage = |note: &Note| matches!(note, Note::Damaged { .. });
+    assert!(!node.notes.iter().any(is_damage), "{:?}", node.notes);
+}
+
+fn take_checkpoints(node: &mut Node) {
+    let shards = u16::try_from(node.shards.len()).unwrap();
+    for group in (0..=DATA_GROUPS).map(ConsensusGroup) {
+        let shard = shard_of_group(group, 1, shards);
+        node.feed(shard, Input::CheckpointWanted { group });
+    }
+    node.settle();
 }
 
 #[test]
