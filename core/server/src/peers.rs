@@ -170,7 +170,15 @@ pub(crate) const fn urgency(message: &PeerMessage, size: usize) -> Urgency {
         },
         PeerMessage::Replica { .. } if size <= URGENT_SIZE => Urgency::High,
         PeerMessage::Commits(_) | PeerMessage::CommitOks(_) => Urgency::High,
-        _ => Urgency::Normal,
+        // Asked for again if it does not come.
+        PeerMessage::Replica { .. } | PeerMessage::Transfer { .. } => Urgency::Normal,
+        // Said once, in its order: work and its answers, and what a node tells of its sessions.
+        PeerMessage::Work { .. }
+        | PeerMessage::Answer { .. }
+        | PeerMessage::Hurry { .. }
+        | PeerMessage::Moved(_)
+        | PeerMessage::Liveness(_)
+        | PeerMessage::Connections(_) => Urgency::Kept,
     }
 }
 
@@ -228,10 +236,10 @@ mod tests {
         assert_eq!(urgency(&metadata, 100), Urgency::High);
         let too_large = URGENT_METADATA_SIZE + 1;
         assert_eq!(urgency(&metadata, too_large), Urgency::Normal);
-        // What a node tells of its sessions makes sense in its order only.
+        // What a node tells of its sessions makes sense in its order only, and is told once.
         assert_eq!(
             urgency(&PeerMessage::Liveness(Vec::new()), 20),
-            Urgency::Normal
+            Urgency::Kept
         );
     }
 }

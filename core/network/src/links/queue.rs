@@ -16,13 +16,19 @@ const URGENT_MAX: usize = 1024 * 1024;
 const WRITE_MAX: usize = 1024 * 1024;
 const PIECES_MAX: usize = 256;
 
+/// Bytes of frames that are kept, beside all others. What they answer, or who asked for them, is bounded before that.
+const KEPT_MAX: usize = 256 * 1024 * 1024;
+
 /// Whole frames, in order; urgent ones overtake when much waits.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     urgent: VecDeque<Vec<Bytes>>,
     urgent_bytes: usize,
-    others: VecDeque<Vec<Bytes>>,
+    /// And whether they are kept.
+    others: VecDeque<(bool, Vec<Bytes>)>,
+    /// Of those that may be dropped, and of those that are kept.
     bytes: usize,
+    kept_bytes: usize,
 }
 
 impl Queue {
@@ -30,7 +36,7 @@ impl Queue {
     /// that nothing waits before is always taken, however large.
     pub(super) fn push(&mut self, frame: Vec<Bytes>, urgency: Urgency, room: usize) -> bool {
         let size: usize = frame.iter().map(Bytes::len).sum();
-        if urgency == Urgency::High && self.bytes > OVERTAKE {
+        if urgency == Urgency::High && self.bytes + self.kept_bytes > OVERTAKE {
             if self.urgent_bytes + size > URGENT_MAX {
                 return false;
             }
@@ -38,11 +44,16 @@ impl Queue {
             self.urgent.push_back(frame);
             return true;
         }
-        if self.bytes > 0 && self.bytes + size > room {
+        let is_kept = urgency == Urgency::Kept;
+        let (bytes, most) = match is_kept {
+            true => (&mut self.kept_bytes, KEPT_MAX),
+            false => (&mut self.bytes, room),
+        };
+        if *bytes > 0 && *bytes + size > most {
             return false;
         }
-        self.bytes += size;
-        self.others.push_back(frame);
+        *bytes += size;
+        self.others.push_back((is_kept, frame));
         true
     }
 
@@ -55,12 +66,8 @@ impl Queue {
         let mut pieces = Vec::new();
         let mut size = 0;
         loop {
-            let from_urgent = !self.urgent.is_empty();
-            let queue = match from_urgent {
-                true => &mut self.urgent,
-                false => &mut self.others,
-            };
-            let Some(frame) = queue.front() else {
+            let urgent = self.urgent.front();
+            let Some(frame) = urgent.or_else(|| self.others.front().map(|(_, frame)| frame)) else {
                 return pieces;
             };
             let bytes: usize = frame.iter().map(Bytes::len).sum();
@@ -69,12 +76,24 @@ impl Queue {
                 return pieces;
             }
             size += bytes;
-            match from_urgent {
-                true => self.urgent_bytes -= bytes,
-                false => self.bytes -= bytes,
-            }
-            pieces.extend(queue.pop_front().into_iter().flatten());
+            pieces.extend(self.pop(bytes));
         }
+    }
+
+    /// Takes the next frame, of so many bytes.
+    fn pop(&mut self, bytes: usize) -> Vec<Bytes> {
+        if let Some(frame) = self.urgent.pop_front() {
+            self.urgent_bytes -= bytes;
+            return frame;
+        }
+        let Some((is_kept, frame)) = self.others.pop_front() else {
+            return Vec::new();
+        };
+        match is_kept {
+            true => self.kept_bytes -= bytes,
+            false => self.bytes -= bytes,
+        }
+        frame
     }
 }
 
@@ -109,6 +128,24 @@ mod tests {
         assert_eq!(letters(&mut queue), [1, 1]);
         assert!(queue.push(frame(2, 100), Urgency::High, 64 << 20));
         assert_eq!(letters(&mut queue), [2, 1]);
+    }
+
+    #[test]
+    fn what_is_said_once_is_kept_however_much_waits_and_takes_nobody_s_room() {
+        let mut queue = Queue::default();
+        let room = 3_000;
+        assert!(queue.push(frame(1, 2_000), Urgency::Normal, room));
+        assert!(!queue.push(frame(2, 2_000), Urgency::Normal, room));
+        for letter in 3..6 {
+            assert!(queue.push(frame(letter, 2_000), Urgency::Kept, room));
+        }
+        assert!(queue.push(frame(6, 1_000), Urgency::Normal, room));
+        assert_eq!(letters(&mut queue), [1, 3, 4, 5, 6]);
+        assert_eq!((queue.bytes, queue.kept_bytes), (0, 0));
+        // In the end it is a node that does not read.
+        let large = frame(7, KEPT_MAX / 2 + 1);
+        assert!(queue.push(large.clone(), Urgency::Kept, room));
+        assert!(!queue.push(large, Urgency::Kept, room));
     }
 
     #[test]

@@ -31,7 +31,7 @@ const COPIED_MAX: usize = 64 * 1024;
 /// Bounds of a shard's links.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkLimits {
-    /// Bytes that may wait for one link; what does not fit is dropped.
+    /// Bytes that may wait for one link, without those of frames that are kept; what does not fit is dropped.
     pub queue_max: usize,
     /// Bytes of buffers that are kept for the next frames while the links are busy.
     pub buffers_max: usize,
@@ -49,8 +49,10 @@ impl Default for LinkLimits {
 /// Whether a frame may overtake others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// It keeps its place.
+    /// It keeps its place, and is dropped when too much waits.
     Normal,
+    /// It keeps its place, and comes as long as the link holds: nobody says it again.
+    Kept,
     /// It goes before others when much waits. For small frames whose order does not matter.
     High,
 }
@@ -197,7 +199,7 @@ impl Links {
     }
 
     /// Queues a frame with this body, in parts. Says whether it will be sent, as far as the link holds;
-    /// otherwise nothing of it is.
+    /// otherwise nothing of it is. A link that cannot keep what is to be kept ends.
     ///
     /// # Panics
     /// When the frame would be larger than [`PEER_FRAME_SIZE_MAX`].
@@ -208,6 +210,13 @@ impl Links {
             let room = self.0.limits.queue_max.saturating_sub(link.writing.get());
             let is_queued = link.queue.borrow_mut().push(frame, urgency, room);
             link.writable.ring();
+            if !is_queued && urgency == Urgency::Kept {
+                tracing::warn!(
+                    node = to.0,
+                    "a node does not read what it is sent: its link is ended"
+                );
+                link.end();
+            }
             is_queued
         });
         self.0.count(|statistics| match is_queued {
