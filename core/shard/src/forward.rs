@@ -41,7 +41,8 @@ struct Forward {
     group: ConsensusGroup,
     /// The view in which that node led the group.
     view: View,
-    /// When it is given up: monotonic time.
+    /// When it was sent, and when it is given up: monotonic time.
+    since: u64,
     until: u64,
     /// What is answered then.
     refused: Result<Output, Failure>,
@@ -76,8 +77,10 @@ pub(crate) struct Forwards {
     reads: BTreeMap<ReadId, (Origin, Work)>,
     read_count: u64,
     /// Nodes to which nothing is forwarded until then: to which there is no link, or that left something
-    /// unanswered until its time was over. Monotonic time.
+    /// unanswered until its time was over, and answered nothing else meanwhile. Monotonic time.
     unreachable: BTreeMap<ReplicaId, u64>,
+    /// When each node last answered anything: monotonic time.
+    answered_at: BTreeMap<ReplicaId, u64>,
     /// Who leads each group of this shard, as clients were told.
     told: BTreeMap<ConsensusGroup, GroupPrimary>,
 }
@@ -95,6 +98,12 @@ impl Forwards {
     fn answered(&mut self, slot: Slot, from: ReplicaId) -> Option<Forward> {
         self.sent.get(&slot).filter(|forward| forward.to == from)?;
         self.remove(slot)
+    }
+
+    /// Whether the node has answered nothing since it was asked this. One that has is slow, and not silent.
+    fn is_silent(&self, forward: &Forward) -> bool {
+        let answered = self.answered_at.get(&forward.to);
+        answered.is_none_or(|at| *at < forward.since)
     }
 
     fn is_unreachable(&self, node: ReplicaId, now: u64) -> bool {
@@ -246,6 +255,7 @@ impl Shard {
             to,
             group,
             view,
+            since: now.monotonic,
             until,
             refused: work.refused(&Failure::new(code, text)),
         };
@@ -300,7 +310,9 @@ impl Shard {
                 }
             }
             PeerMessage::Answer { origin, answer } => {
+                let now = self.desk.now.monotonic;
                 if let Some(forward) = self.forwards.answered(origin.slot, from) {
+                    self.forwards.answered_at.insert(from, now);
                     let answer = forward.checked(*answer);
                     self.desk.answer(forward.origin, answer);
                 }
@@ -351,7 +363,8 @@ impl Shard {
         let now = self.desk.now.monotonic;
         let sent = self.forwards.sent.values();
         let expired = sent.filter(|forward| forward.until <= now);
-        let silent: BTreeSet<ReplicaId> = expired.map(|forward| forward.to).collect();
+        let silent = expired.filter(|forward| self.forwards.is_silent(forward));
+        let silent: BTreeSet<ReplicaId> = silent.map(|forward| forward.to).collect();
         for node in silent {
             let until = self.forwards.unreachable.entry(node).or_default();
             *until = now.saturating_add(SILENT).max(*until);

@@ -1,7 +1,7 @@
 //! Three nodes with different numbers of shards: any node takes any request; what a node leads moves on when
 //! it is gone, and comes back to nobody twice.
 
-use std::{collections::BTreeSet, vec, vec::Vec};
+use std::{collections::BTreeSet, format, vec, vec::Vec};
 
 use bytes::Bytes;
 use wire::{
@@ -32,6 +32,8 @@ pub(super) struct Cluster {
     deaf: Option<u8>,
     /// A group of which no heartbeat arrives anywhere.
     pub(super) silent: Option<ConsensusGroup>,
+    /// A group whose work arrives nowhere.
+    idle: Option<ConsensusGroup>,
     /// What was sent from node to node, lost or not.
     pub(super) sent: Vec<(u8, ReplicaId, Vec<Bytes>)>,
     /// How work was named that went from node to node.
@@ -48,6 +50,7 @@ impl Cluster {
             cut: BTreeSet::new(),
             deaf: None,
             silent: None,
+            idle: None,
             sent: Vec::new(),
             forwarded: BTreeSet::new(),
             parts: Vec::new(),
@@ -150,7 +153,8 @@ impl Cluster {
                     self.parts.push((part.file, part.length));
                 }
                 self.sent.push((from, to, message.encode()));
-                if self.cut.contains(&(from, to.0)) {
+                let is_lost = matches!(&message, PeerMessage::Work { group, .. } if self.idle == Some(*group));
+                if is_lost || self.cut.contains(&(from, to.0)) {
                     continue;
                 }
                 let is_deaf = self.deaf == Some(to.0);
@@ -560,6 +564,46 @@ fn what_a_node_left_unanswered_is_followed_by_a_time_without_further_work_for_it
     cluster.cut.clear();
     cluster.pass(6_000);
     assert_eq!(code(&mut cluster, &mut admin, 500), None);
+}
+
+/// One that answers other things meanwhile is slow: the next work goes there all the same.
+#[test]
+fn who_answers_other_work_is_not_silent() {
+    let (mut cluster, mut admin) = with_topic();
+    let group = |cluster: &mut Cluster, partition: u32| cluster.node(1).group_of(partition);
+    let led_by_0 = (0..PARTITIONS).find(|partition| {
+        let group = group(&mut cluster, *partition);
+        cluster.leader(group) == Some(0)
+    });
+    let partition = led_by_0.expect("node 0 leads some");
+    let ask = poll(&[partition], PollStrategy::First);
+    cluster.idle = Some(group(&mut cluster, partition));
+    let asked = cluster.node(1).submit(&mut admin, ask.clone());
+    let mut answer = None;
+    for round in 0..12 {
+        cluster
+            .call(
+                1,
+                &mut admin,
+                wire::CreateStream {
+                    name: format!("stream-{round}"),
+                },
+            )
+            .unwrap();
+        cluster.pass(500);
+        let answered = cluster
+            .node(1)
+            .answer(&mut admin, Command::PollMessages, asked);
+        answer = answer.or(answered);
+    }
+    let failure = polled(answer.expect("its time is over"))
+        .remove(0)
+        .status
+        .err();
+    assert_eq!(failure.map(|it| it.code), Some(ErrorCode::Retry));
+    cluster.idle = None;
+    let result = polled(cluster.call(1, &mut admin, ask)).remove(0);
+    assert_eq!(result.status, Ok(()));
 }
 
 /// What is answered late must not find another one's request: the names that a process gives are not those of
