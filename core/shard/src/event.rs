@@ -363,6 +363,8 @@ pub enum MeshMessage {
     Moved(Vec<(catalog::GroupKey, wire::PartitionId, wire::Epoch)>),
     /// Which sessions gave a sign of life, gained or lost a connection since the last report.
     Liveness(Vec<crate::liveness::Sign>),
+    /// Whether this node has not heard the primary of the metadata for long, and others have.
+    CutOff(bool),
     /// A consensus group has another primary, or the same in another view.
     PrimaryChanged(GroupPrimary),
 }

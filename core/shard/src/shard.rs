@@ -112,6 +112,10 @@ pub struct Shard {
     pub(crate) turn: u32,
     /// Decides which requests are refused so that they need not wait for space.
     pub(crate) disk: DiskSpace,
+    /// Whether this node has not heard the primary of the metadata for long, and others have.
+    pub(crate) is_cut_off: bool,
+    /// Whether one of its replicas is not up to date.
+    pub(crate) is_catching_up: bool,
     reconcile_due: u64,
     pub(crate) stopping: bool,
     /// Monotonic nanoseconds.
@@ -164,6 +168,8 @@ impl Shard {
             counters: Counters::default(),
             turn: 0,
             disk: DiskSpace::default(),
+            is_cut_off: false,
+            is_catching_up: false,
             reconcile_due: 0,
             stopping: false,
             stopping_since: 0,
@@ -817,6 +823,7 @@ impl Shard {
             MeshMessage::Changes { op, changes } => self.on_changes(op, &changes),
             MeshMessage::Moved(completed) => self.on_moved(completed),
             MeshMessage::Liveness(signs) => self.pass_signs(signs),
+            MeshMessage::CutOff(is_cut_off) => self.on_cut_off(is_cut_off),
             MeshMessage::PrimaryChanged(primary) => self.on_primary_changed(&primary),
         }
     }
@@ -839,6 +846,8 @@ impl Shard {
         if self.desk.heartbeats.has_commits() && !had_commits {
             self.join_heartbeat();
         }
+        self.watch_metadata();
+        self.watch_catching_up();
         self.polls.on_time(now);
         if self.ready_said && !self.stopping {
             self.scrub.on_time(&self.data, &mut self.desk);

@@ -105,6 +105,16 @@ pub(crate) const HAND_OVER_INTERVAL: u64 = 300 * MILLISECOND;
 /// two attempts.
 pub(crate) const HAND_OVER_PAUSE: u64 = 200 * MILLISECOND;
 
+/// Nanoseconds for which the replica that is to lead a group must have followed, and another one have led, before the
+/// group is given back.
+pub(crate) const SPREAD_INTERVAL: u64 = 5_000 * MILLISECOND;
+
+/// Nanoseconds from one time that a replica gives a group back to the next; each further time twice that.
+pub(crate) const OFFER_INTERVAL: u64 = 30_000 * MILLISECOND;
+
+/// How often that time is doubled at most.
+pub(crate) const OFFER_DOUBLINGS_MAX: u32 = 5;
+
 /// Ops that a backup may lack of what its primary has applied to be given the lead: as many as may be in flight.
 pub(crate) const FOLLOWS_BEHIND_MAX: u64 = PIPELINE_PREPARES_MAX as u64;
 
@@ -124,6 +134,8 @@ const _: () = {
     assert!(TICK_INTERVAL_MAX < TICK_LATE);
     assert!(SILENCE_MAX < RECEIVING_MAX);
     assert!(SILENCE_MIN < HAND_OVER_PAUSE);
+    assert!(HAND_OVER_PAUSE < SPREAD_INTERVAL);
+    assert!(SPREAD_INTERVAL < OFFER_INTERVAL);
     assert!(ABDICATION_INTERVAL < RECEIVING_MAX);
     assert!(PROGRESS_MIN < PROGRESS_MAX);
     assert!(3 * SILENCE_MIN < SLOWNESS_MEMORY);

@@ -121,9 +121,12 @@ pub enum Input {
     /// Bytes that were given to this node's disk, or to its links, have gone there: what this replica gave may be
     /// behind them. Of no consequence for what is safe.
     Moving,
-    /// Whether the node would rather have others lead: its disk is full, for instance. A primary then hands over to
-    /// a replica that is willing, if there is one. Of no consequence for what is safe.
+    /// Whether the node would rather have others lead: its disk is full, or it is cut off from the metadata. A primary
+    /// then hands over to a replica that is willing, if there is one. Of no consequence for what is safe.
     Reluctant(bool),
+    /// Whether the node has replicas of other groups that are not up to date: nobody gives it the lead of anything
+    /// meanwhile that others lead as well. Of no consequence for what is safe.
+    CatchingUp(bool),
     /// The process is about to end. Where there are others, this replica takes nothing new, and gives up what
     /// it leads or comes to lead as soon as nothing is in flight: the others go on at once. Of no consequence
     /// for what is safe.

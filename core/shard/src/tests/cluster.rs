@@ -27,9 +27,11 @@ pub(super) struct Cluster {
     /// The disks of those that are down.
     disks: Vec<Disk>,
     /// Links that lose everything, by sender and receiver.
-    cut: BTreeSet<(u8, u8)>,
+    pub(super) cut: BTreeSet<(u8, u8)>,
     /// A node that hears nothing of the metadata group's replicas.
     deaf: Option<u8>,
+    /// Nothing of a state transfer arrives.
+    pub(super) loses_transfers: bool,
     /// A group of which no heartbeat arrives anywhere.
     pub(super) silent: Option<ConsensusGroup>,
     /// A group whose work arrives nowhere.
@@ -49,6 +51,7 @@ impl Cluster {
             disks: vec![Disk::default(), Disk::default(), Disk::default()],
             cut: BTreeSet::new(),
             deaf: None,
+            loses_transfers: false,
             silent: None,
             idle: None,
             sent: Vec::new(),
@@ -153,7 +156,9 @@ impl Cluster {
                     self.parts.push((part.file, part.length));
                 }
                 self.sent.push((from, to, message.encode()));
-                let is_lost = matches!(&message, PeerMessage::Work { group, .. } if self.idle == Some(*group));
+                let is_idle = matches!(&message, PeerMessage::Work { group, .. } if self.idle == Some(*group));
+                let is_transfer = matches!(&message, PeerMessage::Transfer { .. });
+                let is_lost = is_idle || is_transfer && self.loses_transfers;
                 if is_lost || self.cut.contains(&(from, to.0)) {
                     continue;
                 }

@@ -66,13 +66,48 @@ fn node_whose_disk_is_full_leads_if_nobody_else_can() {
     set_disk(&mut cluster, 2, DiskSpace::Reserve);
     cluster.kill(0);
     cluster.pass_until("the two that are left lead all", |cluster| {
-        led_by_two(cluster)
+        led_among(cluster, &[1, 2])
     });
 }
 
-/// Whether nodes 1 and 2 lead all groups between them.
-fn led_by_two(cluster: &Cluster) -> bool {
+/// Whether these lead all groups between them.
+fn led_among(cluster: &Cluster, nodes: &[u8]) -> bool {
     let groups = cluster.shards().flat_map(|(_, shard)| shard.members());
     let mut groups = groups.map(|member| member.group);
-    groups.all(|group| cluster.leader_among(group, &[1, 2]).is_some())
+    groups.all(|group| cluster.leader_among(group, nodes).is_some())
+}
+
+/// It hears everybody but the primary of the metadata: new sessions and partitions it would learn of never.
+#[test]
+fn node_that_is_cut_off_from_the_metadata_alone_hands_over_what_it_leads() {
+    let (mut cluster, _admin) = with_topic();
+    let primary = cluster.leader(ConsensusGroup::METADATA);
+    let primary = primary.expect("somebody leads the metadata");
+    let lonely = (primary + 1) % 3;
+    assert!(!led_by(&cluster, lonely).is_empty());
+    cluster.cut.insert((primary, lonely));
+    cluster.cut.insert((lonely, primary));
+    cluster.pass_until("others lead what it led", |cluster| {
+        cluster.all_led() && led_by(cluster, lonely).is_empty()
+    });
+    let leader = cluster.leader(ConsensusGroup::METADATA);
+    assert_eq!(leader, Some(primary), "the others are content with it");
+    cluster.reconnect();
+    cluster.pass(1_000);
+    assert!(cluster.all_led());
+}
+
+/// After every node was away in turn one would lead everything for good.
+#[test]
+fn groups_come_back_to_a_node_that_was_away() {
+    let (mut cluster, _admin) = with_topic();
+    let before: Vec<_> = (0..3).map(|node| led_by(&cluster, node)).collect();
+    cluster.kill(1);
+    cluster.pass_until("the others lead all", |cluster| led_among(cluster, &[0, 2]));
+    cluster.start(1);
+    cluster.pass(500);
+    assert!(led_by(&cluster, 1).is_empty(), "it must stay for a while");
+    cluster.pass(8_000);
+    let after: Vec<_> = (0..3).map(|node| led_by(&cluster, node)).collect();
+    assert_eq!(before, after);
 }

@@ -111,8 +111,18 @@ fn node_that_was_away_for_long_takes_over_checkpoints() {
     let request = send(&[(0, batch(&payloads("last", 1), 0, 0))]);
     assert_eq!(sent(cluster.call(1, &mut admin, request))[0].status, Ok(()));
 
+    cluster.loses_transfers = true;
     cluster.start(2);
+    let is_catching_up = |cluster: &Cluster| {
+        let mut shards = cluster.shards().filter(|(at, _)| *at == 2);
+        shards.any(|(_, shard)| shard.is_catching_up)
+    };
+    cluster.pass_until("it is given no lead", |cluster| is_catching_up(cluster));
+    cluster.loses_transfers = false;
     cluster.pass_until("the node has caught up", |cluster| caught_up(cluster, 2));
+    cluster.pass_until("it takes what it is given", |cluster| {
+        !is_catching_up(cluster)
+    });
     let mut transferred = installed(&mut cluster, 2);
     transferred.sort_unstable();
     assert_eq!(transferred, groups().collect::<Vec<_>>());

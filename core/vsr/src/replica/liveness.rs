@@ -26,6 +26,8 @@ pub(super) struct Liveness {
     sign: u64,
     /// Its usual interval between two signs.
     interval: u64,
+    /// Of a backup in normal status: since when it suspects the primary, which the others do not.
+    suspected_since: Option<u64>,
     /// When it was last answered something that it may not have asked yet.
     answered: u64,
     /// Of a primary: when each replica was heard in this view.
@@ -47,6 +49,7 @@ impl Liveness {
             silence: Timeout::stopped(SILENCE_MIN),
             sign: 0,
             interval: 0,
+            suspected_since: None,
             answered: 0,
             heard: vec![0; usize::from(replica_count)],
             receiving: vec![0; usize::from(replica_count)],
@@ -84,12 +87,27 @@ impl Liveness {
         self.is_abdicated
     }
 
+    pub(super) const fn suspected_since(&self) -> Option<u64> {
+        self.suspected_since
+    }
+
+    /// A backup wishes for another view.
+    pub(super) fn suspect(&mut self, now: u64) {
+        self.suspected_since = self.suspected_since.or(Some(now));
+    }
+
+    /// It does no more.
+    pub(super) const fn trust(&mut self) {
+        self.suspected_since = None;
+    }
+
     pub(super) const fn is_stopping(&self) -> bool {
         self.stopping_since.is_some()
     }
 
     pub(super) const fn stop(&mut self) {
         self.silence.stop();
+        self.suspected_since = None;
         self.is_abdicated = false;
     }
 }
@@ -203,6 +221,7 @@ impl Replica {
         self.liveness.interval = slowest(self.liveness.interval, since).min(SILENCE_MAX);
         let limit = self.liveness.limit();
         self.liveness.silence.start_every(limit, self.now);
+        self.liveness.trust();
         if self.wished().is_some() {
             self.withdraw_wish();
         }

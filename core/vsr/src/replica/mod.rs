@@ -155,6 +155,7 @@ impl Replica {
             Input::Receiving { from } => self.on_receiving(from),
             Input::Moving => self.on_moving(),
             Input::Reluctant(is_reluctant) => self.on_reluctant(is_reluctant),
+            Input::CatchingUp(is_catching_up) => self.on_catching_up(is_catching_up),
             Input::Stop => self.on_stop(),
             Input::ConfirmView { token } => self.on_confirm_view(token),
         }
@@ -163,6 +164,7 @@ impl Replica {
         }
         self.hand_over();
         self.go_on_handing_over();
+        self.spread();
         self.assert_invariants();
     }
 
@@ -209,6 +211,14 @@ impl Replica {
             && !self.liveness.is_abdicated()
             && !self.liveness.is_stopping()
             && !self.leadership.is_handing_over()
+    }
+
+    /// Since when, in monotonic nanoseconds, it suspects the primary of its view, the others being content with it:
+    /// if it is long ago, this replica is cut off from that one, and learns nothing new.
+    #[must_use]
+    pub fn suspects_since(&self) -> Option<u64> {
+        let follows = self.status == Status::Normal && !self.is_primary();
+        self.liveness.suspected_since().filter(|_| follows)
     }
 
     /// Whether it lost its disk, and has not been taken back (V13).

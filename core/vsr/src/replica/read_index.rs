@@ -28,6 +28,10 @@ pub(super) struct ReadIndex {
 }
 
 impl ReadIndex {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.asked.is_empty() && self.waiting.is_empty()
+    }
+
     /// The view is over: returns what waits.
     pub(super) fn clear(&mut self) -> Vec<Token> {
         let mut all = core::mem::take(&mut self.asked);

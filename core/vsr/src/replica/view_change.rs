@@ -105,6 +105,9 @@ impl Replica {
     /// This replica wishes for a view, or for a later one that somebody else wishes for.
     pub(super) fn wish_for(&mut self, view: View) {
         assert!(view > self.view);
+        if self.status == Status::Normal && !self.is_primary() {
+            self.liveness.suspect(self.now.monotonic);
+        }
         let view = self.heard_wish().map_or(view, |heard| heard.max(view));
         self.view_change.repeat.start(self.now);
         let this = self.config.replica;
