@@ -84,6 +84,10 @@ fn rolling_restart_under_load_hands_everything_over_and_loses_nothing() {
         });
     }
     load.finish();
+    until("every node leads some groups again", || {
+        let leads = |node| !led_by(&cluster, node).is_empty();
+        (0..NODES).all(leads).then_some(())
+    });
     expect_everywhere(&cluster, &ledger, &topic);
 }
 
