@@ -46,6 +46,10 @@ impl Scrub {
         if self.rate == 0 || self.ticket.is_some() || now < self.due {
             return;
         }
+        // A group that catches up would be left out, and this round with it.
+        if hosts.values().any(|host| host.member.catches_up()) {
+            return;
+        }
         if self.current.is_none() {
             if self.last.is_none() {
                 self.began = now;

@@ -236,6 +236,11 @@ impl Member {
             || self.replica.commit_min() < found
     }
 
+    /// The same of one that will not be for long.
+    pub(crate) fn catches_up(&self) -> bool {
+        self.is_behind_its_disk() && !self.is_out_of_service()
+    }
+
     /// Whether ops were applied since the last checkpoint.
     pub(crate) const fn has_new_ops(&self) -> bool {
         self.replica.commit_min().0 > self.replica.checkpoint_op().0
