@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use wire::{Offset, TopicDetails};
 
-use crate::{Connection, Page, Tag, payload};
+use crate::{Connection, Page, Tag, again, payload};
 
 /// Notes every message before it is sent, and every acknowledgement before it counts. Clones share it.
 #[derive(Clone, Debug)]
@@ -103,8 +103,11 @@ impl Ledger {
             .iter()
             .map(|partition| {
                 let partition = partition.id.0;
-                let page = connection.read_from(topic, partition, Offset(0));
-                (partition, page.expect("the partition can be read"))
+                // Another node may come to lead it meanwhile.
+                let page = again("the partition can be read", || {
+                    connection.read_from(topic, partition, Offset(0))
+                });
+                (partition, page)
             })
             .collect();
         let state = self.lock();

@@ -43,7 +43,7 @@ pub use ledger::{Found, Ledger};
 pub use load::{Load, patient_client};
 pub use log::Log;
 pub use member::{Deliveries, Member};
-pub use patience::{PATIENCE, until};
+pub use patience::{PATIENCE, again, until};
 pub use payload::{Tag, payload};
 pub use proxy::Proxy;
 pub use repetitions::{is_full, repetitions};

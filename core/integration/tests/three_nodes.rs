@@ -30,13 +30,11 @@ use std::{
 use bytes::Bytes;
 use cohort::{Client, GroupConsumer, GroupOptions};
 use integration::{
-    Cluster, Connection, Ledger, Load, NODES, States, counter, flip_bit, node_status,
+    Cluster, Connection, Ledger, Load, NODES, States, again, counter, flip_bit, node_status,
     patient_client, repetitions, states, until,
 };
 use tokio::task::JoinHandle;
-use wire::{
-    ClusterMetadata, ConsensusGroup, ErrorCode, Failure, Offset, Op, Reply, Request, TopicDetails,
-};
+use wire::{ClusterMetadata, ConsensusGroup, ErrorCode, Offset, Op, Reply, Request, TopicDetails};
 
 /// Partitions of a topic: one for each data group.
 const PARTITIONS: u32 = 6;
@@ -64,17 +62,6 @@ fn primary(cluster: &Cluster, ask: usize, group: ConsensusGroup) -> usize {
     let metadata = metadata(&mut connection);
     let found = metadata.groups.iter().find(|found| found.group == group);
     usize::from(found.expect("the group is there").primary.0)
-}
-
-/// Tries again what is answered that it may be.
-fn again<T>(what: &str, mut ask: impl FnMut() -> Result<T, Failure>) -> T {
-    until(what, || match ask() {
-        Ok(answer) => Some(answer),
-        Err(failure) => {
-            assert!(failure.code.retryable(), "{what}: {failure}");
-            None
-        }
-    })
 }
 
 /// Appends a message that is in no other place of the partition, once, whatever happens to primaries meanwhile.
