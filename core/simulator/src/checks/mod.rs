@@ -239,7 +239,7 @@ impl Checks {
     }
 
     fn check_proposal(
-        &self,
+        &mut self,
         run: &mut Run,
         (scenario, node): (&Scenario, usize),
         header: &PrepareHeader,
@@ -251,7 +251,9 @@ impl Checks {
             return;
         }
         let operation = Operation::decode(header.operation, body.clone());
-        if let Ok(Operation::EndSessions { sessions, reason }) = operation {
+        if let Ok(Operation::EndSessions { sessions, reason }) = operation
+            && self.sessions.is_new(header.checksum)
+        {
             let proposal = (sessions.as_slice(), reason);
             self.sessions
                 .on_proposed(run, (&scenario.sessions, node), proposal);

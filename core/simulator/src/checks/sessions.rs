@@ -26,6 +26,8 @@ pub(crate) struct Sessions {
     lives: BTreeMap<(SessionNumber, usize), Life>,
     /// When each node began to lead the metadata group: from then on everybody has a full timeout.
     leads_since: BTreeMap<usize, u64>,
+    /// The prepares that proposed an end, by checksum.
+    proposed: BTreeSet<u128>,
     /// Connections that carry a session, each with the node at its other end.
     bound: BTreeMap<LinkId, (usize, SessionNumber)>,
 }
@@ -98,6 +100,12 @@ impl Sessions {
     /// A node leads the metadata group from now on: everybody has a full timeout.
     pub(crate) fn on_start(&mut self, now: u64, node: usize) {
         self.leads_since.insert(node, now);
+    }
+
+    /// Whether a prepare is a proposal, and not one that its proposer has had back from others, whose disk was lost
+    /// or rotten.
+    pub(crate) fn is_new(&mut self, checksum: u128) -> bool {
+        self.proposed.insert(checksum)
     }
 
     /// A node proposes the end of sessions: their time must be over by now.
@@ -204,5 +212,12 @@ mod tests {
         assert_eq!(last(&sessions), Some(SECOND));
         sessions.on_frame(3 * SECOND, LinkId(45));
         assert_eq!(last(&sessions), Some(3 * SECOND));
+    }
+
+    #[test]
+    fn what_its_proposer_has_back_from_others_is_no_proposal() {
+        let mut sessions = Sessions::default();
+        assert!(sessions.is_new(1) && sessions.is_new(2));
+        assert!(!sessions.is_new(1));
     }
 }
