@@ -82,16 +82,7 @@ fn r48_joining_again_is_the_same_membership() {
 fn r48_who_vanishes_while_it_joins_is_no_member_for_long() {
     let mut scene = Scene::new(hasty(), 2, 10);
     for _ in 0..repetitions(5, 100) {
-        let mut connection = Connection::login(scene.address());
-        let join = wire::JoinConsumerGroup {
-            stream: scene.topic.stream.into(),
-            topic: scene.topic.id.into(),
-            group: scene.group.name.clone(),
-            instance: None,
-            weight: 1,
-        };
-        connection.post(join).expect("it is connected");
-        drop(connection);
+        scene.join_and_vanish();
     }
     let sessions = 1;
     until("nobody is left", || {

@@ -54,15 +54,7 @@ fn vanish(scene: &mut Scene, phase: Phase) {
         }
         Phase::Joining => {
             members.push(scene.join_and_poll());
-            let mut connection = integration::Connection::login(scene.address());
-            let join = wire::JoinConsumerGroup {
-                stream: scene.topic.stream.into(),
-                topic: scene.topic.id.into(),
-                group: scene.group.name.clone(),
-                instance: None,
-                weight: 1,
-            };
-            connection.post(join).expect("it is connected");
+            scene.join_and_vanish();
         }
     }
     if matches!(phase, Phase::PartitionsAdded) {

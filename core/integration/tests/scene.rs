@@ -125,6 +125,19 @@ impl Scene {
         Member::join(self.address(), &self.group)
     }
 
+    /// Somebody asks to join, and vanishes before the answer is read.
+    pub(crate) fn join_and_vanish(&self) {
+        let mut connection = Connection::login(self.address());
+        let join = wire::JoinConsumerGroup {
+            stream: self.topic.stream.into(),
+            topic: self.topic.id.into(),
+            group: self.group.name.clone(),
+            instance: None,
+            weight: 1,
+        };
+        connection.post(join).expect("it is connected");
+    }
+
     /// The only member, once it owns everything: what others have owned reaches it a little later.
     pub(crate) fn join_alone(&self) -> Member {
         let mut member = self.join();

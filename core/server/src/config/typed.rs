@@ -93,7 +93,7 @@ pub struct Node {
     pub index_memory: u64,
     /// Bytes of full segments read back in a second.
     pub scrub_rate: u64,
-    /// Bytes of segments fetched from other nodes in a second.
+    /// Bytes of segments fetched from other nodes in a second, at most; 0: as many as come.
     pub catch_up_rate: u64,
     /// The journal.
     pub journal: Journal,

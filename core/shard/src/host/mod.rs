@@ -236,7 +236,7 @@ impl Member {
             || self.replica.commit_min() < found
     }
 
-    /// The same of one that will not be for long.
+    /// Whether the state is behind the disk and on its way: a group that is out of service stays there.
     pub(crate) fn catches_up(&self) -> bool {
         self.is_behind_its_disk() && !self.is_out_of_service()
     }

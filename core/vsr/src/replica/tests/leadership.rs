@@ -5,8 +5,8 @@ use std::{vec, vec::Vec};
 use wire::{Op, ReplicaId, View};
 
 use super::{
-    EMPTY, Fixture, committed, heartbeat, prepare_ok, refuse, send, view_change_started,
-    view_wished, vote, wish,
+    EMPTY, Fixture, backup, committed, heartbeat, prepare_ok, refuse, send, view_change_started,
+    view_wished, vote, wish, wishes_for_a_view,
 };
 use crate::{
     CommitOk, DoViewChange, Effect, Input, Message, Note, Origin, PrepareOk, Refusal, Token,
@@ -21,20 +21,6 @@ const fn commit_ok(replica: u8) -> CommitOk {
         checkpoint: Op(0),
         is_willing: true,
     }
-}
-
-fn wishes_for_a_view(effects: &[Effect]) -> bool {
-    effects
-        .iter()
-        .any(|it| matches!(it, Effect::Note(Note::ViewWished { .. })))
-}
-
-/// A backup that has had a tick, so that the next is not the first.
-fn backup() -> Fixture {
-    let mut backup = Fixture::started(2, 3);
-    backup.tick_after(10);
-    backup.message(Message::Commit(heartbeat(0, EMPTY)));
-    backup
 }
 
 /// Backups that follow in the view, as they answer heartbeats.

@@ -5,8 +5,8 @@ use std::{vec, vec::Vec};
 use wire::{Op, ReplicaId, View};
 
 use super::{
-    EMPTY, Fixture, chain, committed, heartbeat, point, prepare_message, prepare_ok, refuse, send,
-    view_wished, wish,
+    EMPTY, Fixture, backup, chain, committed, heartbeat, point, prepare_message, prepare_ok,
+    refuse, send, view_wished, wish, wishes_for_a_view,
 };
 use crate::{CommitOk, Effect, Input, Message, Note, Origin, Refusal, Status, Token};
 
@@ -29,20 +29,6 @@ fn is_heartbeat(effect: &Effect) -> bool {
             ..
         }
     )
-}
-
-fn wishes_for_a_view(effects: &[Effect]) -> bool {
-    effects
-        .iter()
-        .any(|it| matches!(it, Effect::Note(Note::ViewWished { .. })))
-}
-
-/// A backup that has had a tick, so that the next is not the first.
-fn backup() -> Fixture {
-    let mut backup = Fixture::started(2, 3);
-    backup.tick_after(10);
-    backup.message(Message::Commit(heartbeat(0, EMPTY)));
-    backup
 }
 
 #[test]

@@ -412,6 +412,20 @@ const fn view_change_started(view: u32) -> Effect {
     Effect::Note(Note::ViewChangeStarted { view: View(view) })
 }
 
+fn wishes_for_a_view(effects: &[Effect]) -> bool {
+    effects
+        .iter()
+        .any(|it| matches!(it, Effect::Note(Note::ViewWished { .. })))
+}
+
+/// A backup that has had a tick, so that the next is not the first.
+fn backup() -> Fixture {
+    let mut backup = Fixture::started(2, 3);
+    backup.tick_after(10);
+    backup.message(Message::Commit(heartbeat(0, EMPTY)));
+    backup
+}
+
 const fn view_wished(view: u32) -> Effect {
     Effect::Note(Note::ViewWished { view: View(view) })
 }
